@@ -165,7 +165,8 @@ def _rows(tensor: Any) -> torch.Tensor:
             f"the output has shape {tuple(tensor.shape)}, not (batch,) or (batch, outputs); choose what to read, for "
             'example readout="last-token", ("next-token-probability", id) or "embedding"'
         )
-    return tensor.double()
+    rows: torch.Tensor = tensor.double()
+    return rows
 
 
 def _sign(output: Any) -> Reading:
