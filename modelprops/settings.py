@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,12 +19,13 @@ class Settings:
     """Defaults of every measure and claim; a keyword argument of the call wins.
 
     `confidence`: 1 - the probability of a wrong verdict. `budget`: model evaluations (forward passes of one input)
-    that one measure may spend. `seed`: the root of the seed tree.
+    that one measure may spend. `seed`: the root of the seed tree. `preset`: how large the suites' experiments are.
     """
 
     confidence: float = 0.99
     budget: int = 1_000_000
     seed: int = 0
+    preset: str = "quick"
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Run:
     node: str = ""
     reproduce: str = ""
     verdicts: list[Verdict] = field(default_factory=list)
+    progress: Callable[[str, int, int], None] | None = None
+    """Called with (measure, evaluations spent, budget) after every chunk."""
 
     def seed_of(self, measure: str) -> int:
         """Return the seed of a measure in this test: the same under any order, split or platform."""

@@ -61,6 +61,7 @@ class Design:
     combine: Callable[[Box], Box] | None = None
     first: int | None = None
     largest: int = 4096
+    progress: Callable[[int, int], None] | None = None
 
     @property
     def bounded(self) -> bool:
@@ -130,6 +131,8 @@ def chunks(design: Design, seed: int, budget: int) -> Iterator[Chunk]:
             return
         chunk = design.draw(derive(seed, index), size)
         total, spent, index = total + len(chunk.values), spent + chunk.evaluations, index + 1
+        if design.progress is not None:
+            design.progress(spent, budget)
         yield chunk
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import update_wrapper
+from dataclasses import dataclass, field, replace
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from modelprops.domains import Domain
 from modelprops.errors import ArgumentError
 from modelprops.estimate import Estimate, Number, Witness
 from modelprops.inference.sequential import Box, Decision, Design, bounds, collect, decide, outcome_of
-from modelprops.settings import defaults, seed_of
+from modelprops.settings import current, defaults, seed_of
 from modelprops.subject import Subject, as_subject
 
 EXACT_FREELY = 2**14
@@ -110,7 +110,11 @@ class Measure:
     def planned(self, subject: Subject, parameters: Mapping[str, Any]) -> Plan:
         """Return the plan for `subject`; unknown parameters are an error that lists the known ones."""
         self.refuse_unknown(parameters)
-        return self.plan(subject, **parameters)
+        plan = self.plan(subject, **parameters)
+        run = current()
+        if plan.design is None or run is None or run.progress is None:
+            return plan
+        return replace(plan, design=replace(plan.design, progress=partial(run.progress, self.name)))
 
     def refuse_unknown(self, parameters: Mapping[str, Any]) -> None:
         """Raise `ArgumentError` for a parameter that this measure does not have, or that it needs and was not given."""
