@@ -88,7 +88,7 @@ def chosen_suites(session: pytest.Session, configuration: Configuration, *, foun
     """Return the suites to collect: asked for, or the default where nothing was asked for and no test was found."""
     paths = bool(session.config.option.file_or_dir)
     names = list(configuration.suites)
-    if not names and not found and not paths and not session.testsfailed:
+    if not names and not configuration.claims and not found and not paths and not session.testsfailed:
         names = ["default"]
     suites = [suite for suite in map(named, names) if suite is not None]
     subject_suite = any(suite.name in ("default", "language-model") for suite in suites)
