@@ -26,14 +26,15 @@ def layer_norm(y: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return (y - y.mean(dim=-1, keepdim=True)) * factor.unsqueeze(-1), factor
 
 
-def attend(y: Tensor, key: Tensor, query: Tensor, value: Tensor) -> Tensor:
+def attend(y: Tensor, key: Tensor, query: Tensor, value: Tensor, readers: Tensor | None = None) -> Tensor:
     """Sum over heads of full softmax attention with unscaled logits a_ij = (K y_j)^T (Q y_i).
 
     y is (batch, n, d); key and query are (heads, width, d), value is (heads, d, d); the result is (batch, n, d), whose
-    row i is sum_h sum_j softmax_j(a_ij) V_h y_j. No mask, no 1/sqrt(width). Source: spec A.3.
+    row i is sum_h sum_j softmax_j(a_ij) V_h y_j. No mask, no 1/sqrt(width). `readers` (batch, m, d) are the positions
+    that attend, default all of y: the last layer needs only the last position. Source: spec A.3.
     """
     keys = torch.einsum("hwd,bjd->bhjw", key, y)
-    queries = torch.einsum("hwd,bid->bhiw", query, y)
+    queries = torch.einsum("hwd,bid->bhiw", query, y if readers is None else readers)
     weights = torch.softmax(queries @ keys.transpose(-1, -2), dim=-1)
     values = torch.einsum("hed,bjd->bhje", value, y)
     return (weights @ values).sum(dim=1)
@@ -43,7 +44,7 @@ def blowup(n_factors: Tensor) -> tuple[Tensor, Tensor]:
     """tau^(k) = max_w (1 + N_w^(k)) and Blowup = prod_k tau^(k) from all LayerNorm factors (layers, batch, n).
 
     Exact. Returns tau (layers, batch) and Blowup (batch,); Blowup >= 1, and Blowup <= (1 + eps**-0.5)**L for eps > 0.
-    Without any LayerNorm (zero layers) Blowup is the empty product 1. Source: Hahn & Rofin 2024, spec A.4.
+    Without any LayerNorm (all N = 0) Blowup is 1. Source: Hahn & Rofin 2024, spec A.4.
     """
     tau = 1 + n_factors.amax(dim=-1)
     return tau, tau.prod(dim=0)
@@ -53,7 +54,8 @@ def blowup(n_factors: Tensor) -> tuple[Tensor, Tensor]:
 class Trace:
     """A forward pass with what the theory measures on it.
 
-    output: T(x), (batch,). n_factors: N_w^(k)(x), (layers, batch, positions). tau: (layers, batch). blowup: (batch,).
+    output: T(x), (batch,). n_factors: N_w^(k)(x), (layers, batch, positions), 0 where the model computes no LayerNorm.
+    tau: (layers, batch). blowup: (batch,).
     """
 
     output: Tensor
