@@ -69,9 +69,11 @@ class HandcraftedLayer(nn.Module):
     def erase_all_but(self, kept: int) -> None:
         """Write an MLP of width 2d that sets every coordinate to 0 except `kept`: z - relu(z) + relu(-z) = 0."""
         d = self.mlp_out.shape[0]
-        _write(self.mlp_in, {(c, c): 1.0 for c in range(d)} | {(d + c, c): -1.0 for c in range(d)})
+        _write(self.mlp_in, {(c, c): 1.0 for c in range(d)})
+        _write(self.mlp_in, {(d + c, c): -1.0 for c in range(d)})
         erased = [c for c in range(d) if c != kept]
-        _write(self.mlp_out, {(c, c): -1.0 for c in erased} | {(c, d + c): 1.0 for c in erased})
+        _write(self.mlp_out, {(c, c): -1.0 for c in erased})
+        _write(self.mlp_out, {(c, d + c): 1.0 for c in erased})
 
 
 class HandcraftedTransformer(nn.Module):
@@ -178,8 +180,8 @@ class HandcraftedParity(HandcraftedTransformer):
 class HandcraftedFirst(HandcraftedTransformer):
     """FIRST by attention whose logits grow with log n: T(x) = w x_1 + (1 - w) mean(x_2..x_n), no LayerNorm.
 
-    w = n^c / (n^c + n - 1) with c = `strength` when `log_scaled`, so |T - x_1| <= 2 (n-1)/(n^c + n - 1), and sign T = x_1
-    at every x for c >= 1 (w > 1/2), with no parameter depending on n. Without scaling w = e^c / (e^c + n - 1) -> 0, and
+    w = n^c / (n^c + n - 1) with c = `strength` when `log_scaled`, so |T - x_1| <= 2 (n-1)/(n^c + n - 1), and sign T
+    is x_1 at every x for c >= 1 (w > 1/2); no parameter depends on n. Without scaling w = e^c / (e^c + n - 1) -> 0, and
     sign T differs from x_1 at some x as soon as n - 1 > e^c: the model fails to generalise in length. d = 4, one layer.
     Source: spec A.12, Chiang & Cholak 2022. Raises `ArgumentError` for n < 1 or a strength that is not positive.
     """
