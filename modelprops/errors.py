@@ -56,7 +56,7 @@ class BaselineError(ModelpropsError):
     """A stored baseline is missing, unreadable or not comparable; never taken for 'no regression'."""
 
 
-class PropertyViolation(ModelpropsError, AssertionError):  # noqa: N818 (the public contract fixes the name)
+class PropertyViolation(ModelpropsError, AssertionError):
     """A claim is false at the stated confidence; `.verdict` holds the numbers and the witness."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:
@@ -64,7 +64,7 @@ class PropertyViolation(ModelpropsError, AssertionError):  # noqa: N818 (the pub
         self.verdict = verdict
 
 
-class Inconclusive(ModelpropsError):  # noqa: N818 (the public contract fixes the name)
+class Inconclusive(ModelpropsError):
     """The budget ran out before the claim could be decided. Raise `budget=` or `tolerance=`."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:

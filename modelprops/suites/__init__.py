@@ -1,0 +1,31 @@
+"""Pytest modules that ship with the package: on the user's model (subject suites) or on theory models (reference)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite's name, its modules (paths below this package) and what it is, in a line."""
+
+    name: str
+    modules: tuple[str, ...]
+    summary: str
+
+    def paths(self) -> tuple[Path, ...]:
+        """The files to collect."""
+        return tuple(Path(__file__).parent / module for module in self.modules)
+
+
+SUITES = (
+    Suite("default", ("default.py",), "the configured claims; measures sensitivity, stability and sharpness otherwise"),
+)
+
+CLAIMS = Suite("claims", ("claims.py",), "the configured claims, one test each")
+
+
+def named(name: str) -> Suite | None:
+    """Return the suite called `name`, or None."""
+    return next((suite for suite in SUITES if suite.name == name), None)

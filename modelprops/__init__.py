@@ -1,0 +1,61 @@
+"""Property tests for trained torch models. Import it as `import modelprops as mp`; names load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    # domains and subjects
+    "BooleanCube": "domains",
+    "Tokens": "domains",
+    "Gaussian": "domains",
+    "Subject": "subject",
+    "load": "loading",
+    # results
+    "Estimate": "estimate",
+    "Verdict": "estimate",
+    "Witness": "estimate",
+    # measures and claims
+    "claim": "properties.claim",
+    "average_sensitivity": "properties.sensitivity",
+    "assert_low_sensitivity": "properties.sensitivity",
+    "noise_stability": "properties.stability",
+    "assert_stability_above": "properties.stability",
+    "sharpness": "properties.sharpness",
+    "assert_flat_minimum": "properties.sharpness",
+    # errors
+    "ModelpropsError": "errors",
+    "ArgumentError": "errors",
+    "DomainError": "errors",
+    "OutputError": "errors",
+    "LoadError": "errors",
+    "UnsafeCheckpointError": "errors",
+    "NoParametersError": "errors",
+    "NondeterministicModelError": "errors",
+    "NonFiniteOutputError": "errors",
+    "CurvatureError": "errors",
+    "BaselineError": "errors",
+    "PropertyViolation": "errors",
+    "Inconclusive": "errors",
+}
+_SUBMODULES = ("functions", "strategies", "theory", "training")
+
+__all__ = ["__version__", *_PUBLIC, *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    elif name in _SUBMODULES:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,53 @@
+"""The fixtures: `subject`, `checkpoint` and `modelprops`. A project overrides `subject` in its conftest.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from modelprops.errors import ArgumentError
+from modelprops.plugin.collection import CONFIGURATION
+from modelprops.plugin.options import DEMO, value_of
+from modelprops.settings import Run, current
+
+
+@pytest.fixture(scope="session")
+def checkpoint(request: pytest.FixtureRequest) -> str | None:
+    """The path of the checkpoint under test (`--modelprops-checkpoint`), or None."""
+    path: str | None = getattr(request, "param", None)
+    return path
+
+
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest, checkpoint: str | None) -> Any:
+    """The model under test as a `modelprops.Subject`, from the options."""
+    import modelprops
+
+    config = request.config
+    configuration = config.stash[CONFIGURATION]
+    model = configuration.model
+    if model is None and checkpoint is None:
+        if not _only_suites(request.session):
+            raise ArgumentError(
+                "no model is configured: give --modelprops-model (or modelprops_model in the ini file), or override "
+                "the fixture `subject` in conftest.py"
+            )
+        model = DEMO
+    options = {name: value_of(config, name) for name in ("domain", "readout", "device", "dtype")}
+    given = {name: value for name, value in options.items() if value is not None}
+    if model is None:
+        return modelprops.load(checkpoint, **given)
+    return modelprops.load(model, checkpoint=checkpoint, **given)
+
+
+@pytest.fixture
+def modelprops() -> Run:
+    """The settings in force for this test and the verdicts reached so far."""
+    run = current()
+    assert run is not None, "the plugin puts a run in force around every test"
+    return run
+
+
+def _only_suites(session: pytest.Session) -> bool:
+    return all(item.nodeid.startswith("modelprops/suites/") for item in session.items)

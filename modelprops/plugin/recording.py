@@ -1,0 +1,107 @@
+"""Around every test: settings in force, verdicts collected, failures shown as their text and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from modelprops.errors import Inconclusive, ModelpropsError
+from modelprops.plugin.collection import CONFIGURATION, SUITE_OF
+from modelprops.settings import Run, running
+
+RUN = pytest.StashKey[Run]()
+_ATTRIBUTE = "modelprops_verdicts"
+
+
+class Recorder:
+    """The controller's list of verdicts, from this process or from xdist workers, in a fixed order."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows {"test", "verdict"} sorted by test, so that they do not depend on who ran what when."""
+        return sorted(self._rows, key=lambda row: row["test"])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the verdicts that a report carries."""
+        for verdict in getattr(report, _ATTRIBUTE, ()):
+            self._rows.append({"test": report.nodeid, "verdict": verdict})
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Put the options in force, with a seed of this test's own."""
+    configuration = item.config.stash[CONFIGURATION]
+    run = Run(configuration.settings, item.nodeid, _reproduce(item), progress=_progress(item.config))
+    item.stash[RUN] = run
+    with running(run):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach verdicts to the report; show an error of ours as its text, without the inside of the package."""
+    run = item.stash.get(RUN, None)
+    verdicts = run.verdicts if run is not None and call.when == "call" else []
+    for verdict in verdicts:
+        item.user_properties.append((f"modelprops: {verdict.claim}", f"{verdict.outcome}: {verdict.estimate}"))
+    report = yield
+    if verdicts:
+        setattr(report, _ATTRIBUTE, [verdict.to_dict() for verdict in verdicts])
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, ModelpropsError) and call.excinfo is not None and report.failed:
+        report.longrepr = call.excinfo.getrepr(style="value")
+        if isinstance(error, Inconclusive):
+            _apply_inconclusive(item, report, error)
+    return report
+
+
+def _apply_inconclusive(item: pytest.Item, report: pytest.TestReport, error: Inconclusive) -> None:
+    what = item.config.stash[CONFIGURATION].inconclusive
+    first = str(error).splitlines()[0]
+    if what == "skip":
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {first}")
+    elif what == "warn":
+        report.outcome = "passed"
+        report.longrepr = None
+        item.warn(pytest.PytestWarning(f"{item.nodeid}: {first}"))
+
+
+def _reproduce(item: pytest.Item) -> str:
+    configuration = item.config.stash[CONFIGURATION]
+    line = f"{configuration.line} --modelprops-seed {configuration.settings.seed}"
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if path := parameters.get("checkpoint"):
+        line += f" --modelprops-checkpoint '{path}'"
+    suite = item.stash.get(SUITE_OF, None)
+    if suite is None:
+        return f"pytest '{item.nodeid}' {line}"
+    if text := parameters.get("modelprops_claim"):
+        return f"pytest {line} --modelprops-claim '{text}'"
+    return f"pytest {line} --modelprops-suite {suite} -k {getattr(item, 'originalname', item.name)}"
+
+
+def _progress(config: pytest.Config) -> Any:
+    """Return a function that shows a long measure's progress on a terminal, None where there is none."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput") or not reporter.isatty or reporter.verbosity < 0:
+        return None
+    writer = config.get_terminal_writer()
+    last = time.monotonic()
+
+    def show(measure: str, spent: int, budget: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 1.0:
+            last = time.monotonic()
+            writer.write(f"\r{measure}: {spent:,} of at most {budget:,} evaluations", flush=True)
+            writer.write("\r\x1b[K", flush=False)
+
+    return show

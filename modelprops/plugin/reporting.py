@@ -1,0 +1,45 @@
+"""At the end of a run: the table on the terminal, results.json and summary.md in the report directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelprops.plugin.options import Configuration
+from modelprops.plugin.recording import Recorder
+
+
+class Reporting:
+    """Hands the recorded verdicts to the renderers; knows no layout itself."""
+
+    def __init__(self, configuration: Configuration, recorder: Recorder) -> None:
+        self._configuration = configuration
+        self._recorder = recorder
+        self._written: Path | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the results, if any verdict was reached with `--modelprops` on."""
+        if not self._configuration.enabled or not self._recorder.rows:
+            return
+        from modelprops.report.record import document, write
+
+        data = document(self._recorder.rows, self._configuration.settings, int(exitstatus))
+        self._written = write(data, Path(session.config.rootpath) / self._configuration.report)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the table."""
+        rows = self._recorder.rows
+        if not rows:
+            return
+        from modelprops.report.terminal import family_line, table
+
+        terminalreporter.section("modelprops")
+        for line, color in table(rows, terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line, **({color: True} if color else {}))
+        if line := family_line(rows, self._configuration.settings.confidence):
+            terminalreporter.write_line(line)
+        if self._written is not None:
+            terminalreporter.write_line(f"written: {self._written}/results.json, summary.md")

@@ -1,0 +1,349 @@
+"""A subject: a model seen as one function on one domain.
+
+Calling it on domain points gives float64 values. The module underneath runs in eval mode without gradients and is left
+bit for bit as found; whatever it returns is read through a readout (`modelprops.readouts`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from modelprops.domains import Domain, generator_of
+from modelprops.errors import (
+    ArgumentError,
+    ModelpropsError,
+    NondeterministicModelError,
+    NonFiniteOutputError,
+    NoParametersError,
+    OutputError,
+)
+from modelprops.estimate import Witness, literal
+from modelprops.preserve import advanced_random_state, preserved
+from modelprops.readouts import Reading, Readout, Spec, freeze_token, resolve
+from modelprops.seeds import derive
+
+_PROBE = 8
+_ELEMENTS_PER_BATCH = 8192
+_LARGEST_BATCH = 256
+Parameters = Mapping[str, torch.Tensor]
+
+
+class Subject:
+    """A module (or any callable on tensors) with the domain of its inputs and the readout of its output.
+
+    `batch_size="auto"` starts near the fastest size and halves when memory runs out; results do not depend on it
+    beyond float rounding. `range=(low, high)` states the range of one output where the readout does not know it.
+    `device` and `dtype` that differ from the module's are met by a copy; the module itself is never moved or cast.
+
+    Raises `ArgumentError` for a module without a domain, `NondeterministicModelError` when the same input gives two
+    outputs, `OutputError` when the output is ambiguous, `NonFiniteOutputError` for NaN or infinity.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module | Callable[..., Any],
+        domain: Domain,
+        readout: Spec | Readout = None,
+        *,
+        name: str | None = None,
+        batch_size: int | str = "auto",
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | str | None = None,
+        range: tuple[float, float] | None = None,
+    ) -> None:
+        if not callable(module):
+            raise ArgumentError(f"module={module!r} is not callable; give an nn.Module or a function on tensors")
+        missing = [part for part in ("coordinates", "sample", "resample", "correlated") if not hasattr(domain, part)]
+        if missing:
+            raise ArgumentError(
+                f"domain={domain!r} has no {', '.join(missing)}; give mp.BooleanCube(n), mp.Tokens(...), "
+                "mp.Gaussian(...) or an object with the same methods"
+            )
+        if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ArgumentError(f'batch_size={batch_size!r} is not a positive integer; use "auto" or a number')
+        self._callable = _placed(_unwrapped(module), device, _dtype(dtype))
+        self.domain = domain
+        self.readout = resolve(readout, range)
+        self.name = name or getattr(module, "__name__", None) or type(module).__name__
+        self.batch_size = batch_size
+        self._batch: int | None = batch_size if isinstance(batch_size, int) else None
+        self._outputs: int | None = None
+        self._noise = 0.0
+        self._last_logits = self.readout.last_only and _accepts(self._callable, "logits_to_keep")
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module; `NoParametersError` for a plain callable."""
+        if not isinstance(self._callable, torch.nn.Module):
+            raise NoParametersError(
+                f"{self.name} is a plain callable without parameters; pass the torch.nn.Module itself to measure "
+                "sharpness, curvature, blowup or norms"
+            )
+        return self._callable
+
+    @property
+    def outputs(self) -> int:
+        """How many real outputs the readout has."""
+        self.probe()
+        assert self._outputs is not None
+        return self._outputs
+
+    @property
+    def noise(self) -> float:
+        """Rounding noise of the readout's margin, measured by evaluating one batch in two batch sizes."""
+        self.probe()
+        return self._noise
+
+    @property
+    def diameter(self) -> float:
+        """Greatest squared distance between two values, infinite if the readout is unbounded."""
+        return self.readout.diameter(self.outputs)
+
+    def __call__(self, points: torch.Tensor) -> torch.Tensor:
+        """Return values (batch,) or (batch, outputs), float64 on the CPU."""
+        return self.read(points).values
+
+    def read(self, points: torch.Tensor, parameters: Parameters | None = None) -> Reading:
+        """Return values and margins at `points`, optionally with some parameters replaced for this call only."""
+        self.probe()
+        return self._checked(points, self._batched(points, parameters))
+
+    def probe(self) -> None:
+        """Check once that the module is deterministic, and measure its number of outputs and its rounding noise."""
+        if self._outputs is not None:
+            return
+        points = self.domain.sample(_PROBE, generator_of(derive(0, "probe")))
+        before = _contents(self._callable)
+        if self.readout.frozen_token:
+            with preserved(self._as_module()):
+                self.readout = freeze_token(self.readout, self._forward(self._encode(points[:1]), None))
+        first = self._batched(points, None)
+        with advanced_random_state():
+            second = self._batched(points, None)
+        _refuse_changed(self._callable, before, self.name)
+        if not torch.equal(first.values.nan_to_num(0.5), second.values.nan_to_num(0.5)):
+            self._refuse_random(points, first, second)
+        singly = _joined([self._batched(point[None], None) for point in points])
+        self._outputs = 1 if first.values.ndim == 1 else first.values.shape[1]
+        if first.margin is not None and singly.margin is not None:
+            self._noise = 2 * float((first.margin - singly.margin).abs().nan_to_num(0.0).max())
+        else:
+            self._noise = 2 * float((first.values - singly.values).abs().nan_to_num(0.0).max())
+
+    def _as_module(self) -> torch.nn.Module | None:
+        return self._callable if isinstance(self._callable, torch.nn.Module) else None
+
+    def _batched(self, points: torch.Tensor, parameters: Parameters | None) -> Reading:
+        if self._batch is None:
+            self._batch = max(1, min(_LARGEST_BATCH, _ELEMENTS_PER_BATCH // max(1, points[:1].numel())))
+        readings: list[Reading] = []
+        start = 0
+        with preserved(self._as_module()):
+            while start < len(points):
+                part = points[start : start + self._batch]
+                try:
+                    reading = self.readout.read(self._forward(self._encode(part), parameters))
+                except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                    if self._batch == 1 or not _is_out_of_memory(error):
+                        raise
+                    self._batch = self._batch // 2
+                    continue
+                if len(reading.values) != len(part):
+                    raise OutputError(
+                        f"{self.name} was given {len(part)} inputs and returned {len(reading.values)} rows; the first "
+                        "dimension of the output must be the batch"
+                    )
+                readings.append(_to_cpu(reading))
+                start += len(part)
+        return _joined(readings) if readings else Reading(torch.zeros(0, dtype=torch.float64))
+
+    def _encode(self, points: torch.Tensor) -> Any:
+        encode = getattr(self.domain, "encode", None)
+        inputs = encode(points) if encode else points
+        tensors = _first_floating(self._callable)
+        if tensors is None:
+            return inputs
+        return _moved(inputs, tensors.device, tensors.dtype)
+
+    def _forward(self, inputs: Any, parameters: Parameters | None) -> Any:
+        keywords: dict[str, Any] = {"logits_to_keep": 1} if self._last_logits else {}
+        arguments: tuple[Any, ...] = ()
+        if isinstance(inputs, Mapping):
+            keywords |= dict(inputs)
+        elif isinstance(inputs, (tuple, list)):
+            arguments = tuple(inputs)
+        else:
+            arguments = (inputs,)
+        if parameters is None:
+            return self._callable(*arguments, **keywords)
+        return torch.func.functional_call(self.module, dict(parameters), arguments, keywords)
+
+    def _checked(self, points: torch.Tensor, reading: Reading) -> Reading:
+        finite = torch.isfinite(reading.values)
+        if not finite.all():
+            row = int((~finite.view(len(points), -1).all(1)).nonzero()[0, 0])
+            witness = Witness(point=points[row])
+            raise NonFiniteOutputError(
+                f"{self.name} returned {reading.values.view(len(points), -1)[row].tolist()[:4]} for the input "
+                f"{literal(points[row])}; NaN and infinity have no sensitivity, mend the model or the readout",
+                witness,
+            )
+        return reading
+
+    def _refuse_random(self, points: torch.Tensor, first: Reading, second: Reading) -> None:
+        gap = float((first.values - second.values).abs().max())
+        if gap <= 1e-6 * max(1.0, float(first.values.abs().max())) and first.margin is None:
+            return  # accelerator kernels that add in varying order: rounding, not randomness
+        culprit = self._first_random_submodule(points)
+        where = f"; the first submodule whose output changes is {culprit}" if culprit else ""
+        raise NondeterministicModelError(
+            f"{self.name} gave two outputs for the same input in eval mode (difference {gap:.3g}){where}. Remove the "
+            "randomness from forward (functional dropout needs training=self.training), or fix its seed inside"
+        )
+
+    def _first_random_submodule(self, points: torch.Tensor) -> str | None:
+        module = self._as_module()
+        if module is None:
+            return None
+        runs: list[dict[str, torch.Tensor]] = []
+        for state in (nullcontext, advanced_random_state):
+            seen: dict[str, torch.Tensor] = {}
+            handles = [
+                submodule.register_forward_hook(_recorder(seen, name or type(module).__name__))
+                for name, submodule in module.named_modules()
+            ]
+            try:
+                with state():
+                    self._batched(points, None)
+            finally:
+                for handle in handles:
+                    handle.remove()
+            runs.append(seen)
+        for name, output in runs[0].items():
+            if name in runs[1] and not torch.equal(output, runs[1][name]):
+                return f"{name!r}"
+        return None
+
+
+def as_subject(subject: Any, domain: Domain | None = None) -> Subject:
+    """Return a subject: itself, or a module or callable on `domain`."""
+    if isinstance(subject, Subject):
+        if domain is not None and domain is not subject.domain and domain != subject.domain:
+            raise ArgumentError("domain= was given beside a Subject, which has its own; leave it out")
+        return subject
+    if domain is None:
+        raise ArgumentError(
+            f"{type(subject).__name__} is not a Subject and no domain was given; pass domain=, for example "
+            "domain=mp.BooleanCube(16)"
+        )
+    return Subject(subject, domain)
+
+
+def _recorder(seen: dict[str, torch.Tensor], name: str) -> Callable[[Any, Any, Any], None]:
+    def hook(_module: Any, _inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor):
+            seen.setdefault(name, output.detach().clone())
+
+    return hook
+
+
+def _unwrapped(module: Any) -> Any:
+    """See through `torch.compile` and data-parallel wrappers, whose parameters have other names."""
+    while isinstance(module, torch.nn.Module):
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+            module = module.module
+        else:
+            break
+    return module
+
+
+def _placed(module: Any, device: str | torch.device | None, dtype: torch.dtype | None) -> Any:
+    tensor = _first_floating(module)
+    if tensor is None or (device is None and dtype is None):
+        return module
+    target = torch.device(device) if device is not None else tensor.device
+    if (target.type, target.index or 0) == (tensor.device.type, tensor.device.index or 0) and dtype in (
+        None,
+        tensor.dtype,
+    ):
+        return module
+    return copy.deepcopy(module).to(device=target, dtype=dtype)
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if isinstance(dtype, str):
+        found = getattr(torch, dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise ArgumentError(f'dtype={dtype!r} is unknown; use "float32", "float64", "bfloat16" or "float16"')
+        return found
+    return dtype
+
+
+def _first_floating(module: Any) -> torch.Tensor | None:
+    if not isinstance(module, torch.nn.Module):
+        return None
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_floating_point():
+            return tensor
+    return None
+
+
+def _moved(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """To the module's device; floats to its dtype, integers as they are."""
+    if isinstance(inputs, torch.Tensor):
+        return inputs.to(device=device, dtype=dtype if inputs.is_floating_point() else None)
+    if isinstance(inputs, Mapping):
+        return {key: _moved(value, device, dtype) for key, value in inputs.items()}
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)(_moved(value, device, dtype) for value in inputs)
+    return inputs
+
+
+def _accepts(function: Any, keyword: str) -> bool:
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        return keyword in inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or ("memory" in text and "alloc" in text)
+
+
+def _to_cpu(reading: Reading) -> Reading:
+    return Reading(reading.values.cpu(), None if reading.margin is None else reading.margin.cpu())
+
+
+def _joined(readings: list[Reading]) -> Reading:
+    margins = [reading.margin for reading in readings if reading.margin is not None]
+    return Reading(torch.cat([reading.values for reading in readings]), torch.cat(margins) if margins else None)
+
+
+def _contents(module: Any) -> list[tuple[torch.nn.Parameter, int, torch.Tensor]]:
+    if not isinstance(module, torch.nn.Module):
+        return []
+    return [(parameter, parameter._version, parameter.detach().clone()) for parameter in module.parameters()]
+
+
+def _refuse_changed(module: Any, before: list[tuple[torch.nn.Parameter, int, torch.Tensor]], name: str) -> None:
+    changed = [parameter for parameter, version, _ in before if parameter._version != version]
+    if not changed:
+        return
+    with torch.no_grad():
+        for parameter, _, content in before:
+            parameter.copy_(content)
+    names = [key for key, parameter in module.named_parameters() if any(parameter is other for other in changed)]
+    raise ModelpropsError(
+        f"forward of {name} writes to its own parameters ({', '.join(names)}), so it is not a function of its input; "
+        "they were put back. Remove the update from forward"
+    )
