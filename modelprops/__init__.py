@@ -26,6 +26,11 @@ _PUBLIC = {
     "assert_stability_above": "properties.stability",
     "sharpness": "properties.sharpness",
     "assert_flat_minimum": "properties.sharpness",
+    "search": "search",
+    "assert_sensitivity_everywhere": "properties.everywhere",
+    "assert_stable_everywhere": "properties.everywhere",
+    "assert_agrees": "properties.everywhere",
+    "assert_same_function": "properties.everywhere",
     # errors
     "ModelpropsError": "errors",
     "ArgumentError": "errors",
