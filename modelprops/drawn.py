@@ -20,5 +20,5 @@ class Drawn(torch.Tensor):
         """Mark a tensor as drawn by Hypothesis."""
         return tensor.as_subclass(cls)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> Any:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch leaves its own untyped
         return literal(self.as_subclass(torch.Tensor))
