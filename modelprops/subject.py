@@ -42,6 +42,7 @@ class Subject:
 
     `batch_size="auto"` starts near the fastest size and halves when memory runs out; results do not depend on it
     beyond float rounding. `range=(low, high)` states the range of one output where the readout does not know it.
+    `claims` are claim texts that come with the model (a demo's card); the plugin asserts them where none are given.
     `device` and `dtype` that differ from the module's are met by a copy; the module itself is never moved or cast.
 
     Raises `ArgumentError` for a module without a domain, `NondeterministicModelError` when the same input gives two
@@ -59,6 +60,7 @@ class Subject:
         device: str | torch.device | None = None,
         dtype: torch.dtype | str | None = None,
         range: tuple[float, float] | None = None,
+        claims: tuple[str, ...] = (),
     ) -> None:
         if not callable(module):
             raise ArgumentError(f"module={module!r} is not callable; give an nn.Module or a function on tensors")
@@ -74,6 +76,7 @@ class Subject:
         self.domain = domain
         self.readout = resolve(readout, range)
         self.name = name or getattr(module, "__name__", None) or type(module).__name__
+        self.claims = tuple(claims)
         self.batch_size = batch_size
         self._batch: int | None = batch_size if isinstance(batch_size, int) else None
         self._outputs: int | None = None
