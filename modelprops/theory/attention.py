@@ -1,9 +1,10 @@
-"""Noise stability of one attention head on Gaussian tokens: what Theorems 5.2 and 5.3 predict, and a simulation to check.
+"""Noise stability of one attention head on Gaussian tokens: what Theorems 5.2 and 5.3 predict, and a simulation to
+check.
 
-Setting: X in R^{n x d} iid N(0, 1), Y its copy at correlation rho, A = softmax(X W X^T) by rows, output A X W_V; the quantity
-is Stab of one output coordinate (i, j), with w = (W_V)[:, j]. No mask, residual or normalisation. Source: Haris, Zhang &
-Yoshida 2026, Theorems 5.2, 5.3; spec A12, B10. Whether the theorems scale logits by 1/sqrt(d) is not known; both agree with
-the simulation.
+Setting: X in R^{n x d} iid N(0, 1), Y its copy at correlation rho, A = softmax(X W X^T) by rows, output A X W_V; the
+quantity is Stab of one output coordinate (i, j), with w = (W_V)[:, j]. No mask, residual or normalisation. Source:
+Haris, Zhang & Yoshida 2026, Theorems 5.2, 5.3; spec A12, B10. Whether the theorems scale logits by 1/sqrt(d) is not
+known; both agree with the simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Weights = Literal["identity", "low_rank", "unstructured"]
 
 
 def identity_attention_stability(rho: float, column_norm: float = 1.0) -> float:
-    """Theorem 5.2: rho ||w||^2, for W = I or W = U U^T of rank >= O(log n / eps^2). A limit for d >> log n, factor 1 +- o(1).
+    """Theorem 5.2: rho ||w||^2, for W = I or W = U U^T of rank >= O(log n / eps^2). A limit for d >> log n, factor 1
+    +- o(1).
 
     `column_norm` is ||w||. Raises ArgumentError for rho outside [-1, 1].
     """
@@ -33,8 +35,8 @@ def identity_attention_stability(rho: float, column_norm: float = 1.0) -> float:
 def unstructured_attention_stability(rho: float, n: int, column_norm: float = 1.0, width: int | None = None) -> float:
     """Theorem 5.3: rho s_n(rho) ||w||^2 for W with iid N(0, 1) entries and n tokens. A limit for width -> infinity.
 
-    With `width` = d given, adds the leading finite-d excess `unstructured_excess` (an approximation). Attention is then a
-    random map of rows (not a permutation: `distinct_columns`), and s_n -> 0 as n grows. Spec A12, B10.
+    With `width` = d given, adds the leading finite-d excess `unstructured_excess` (an approximation). Attention is
+    then a random map of rows (not a permutation: `distinct_columns`), and s_n -> 0 as n grows. Spec A12, B10.
     """
     _require(rho, n)
     limit = rho * argmax_agreement(n, rho) * column_norm**2
@@ -44,7 +46,8 @@ def unstructured_attention_stability(rho: float, n: int, column_norm: float = 1.
 def unstructured_excess(rho: float, n: int, width: int) -> float:
     """rho (1 - s_n) E[max_n]^2 / d: the winning token leans towards W^T x_i, so even different winners agree a little.
 
-    An approximation of leading order in 1/d (E[max_n]^2 ~ 2 ln n); a few standard errors of a simulation cover the rest.
+    An approximation of leading order in 1/d (E[max_n]^2 ~ 2 ln n); a few standard errors of a simulation cover the
+    rest.
     """
     _require(rho, n)
     if width < 1:
@@ -53,7 +56,8 @@ def unstructured_excess(rho: float, n: int, width: int) -> float:
 
 
 def argmax_agreement(n: int, rho: float) -> float:
-    """s_n(rho) = P(argmax_k L_k = argmax_k L'_k) for n iid Gaussian pairs of correlation rho^2, by quadrature to ~1e-10.
+    """s_n(rho) = P(argmax_k L_k = argmax_k L'_k) for n iid Gaussian pairs of correlation rho^2, by quadrature to
+    ~1e-10.
 
     Given x_i the logits of the two copies are such pairs. s_n(0) = 1/n, s_n(1) = 1, s_2 = 1 - arccos(rho^2)/pi, and s_n
     falls like n^{-(1-r)/(1+r)} up to logarithms, r = rho^2. Raises ArgumentError for n < 1 or |rho| > 1. Spec A12.
@@ -88,7 +92,8 @@ def expected_maximum(n: int) -> float:
 
 
 def distinct_columns(n: int) -> float:
-    """1 - (1 - 1/n)^n: expected fraction of tokens that win some row, rows choosing independently. A model. Spec A12, B10."""
+    """1 - (1 - 1/n)^n: expected fraction of tokens that win some row, rows choosing independently. A model. Spec A12,
+    B10."""
     _require(0.0, n)
     return 1 - (1 - 1 / n) ** n
 
@@ -105,14 +110,17 @@ def simulate_attention(
     logit_scale: float = 1.0,
     columns: int = 8,
 ) -> AttentionSimulation:
-    """Monte-Carlo estimate of the stability of one coordinate, ||w|| = 1, averaged over rows and `columns` random columns.
+    """Monte-Carlo estimate of the stability of one coordinate, ||w|| = 1, averaged over rows and `columns` random
+    columns.
 
-    Each draw has fresh tokens, noise and weights (`low_rank`: U of `rank` columns, entries N(0, 1/rank)), so the draws are
-    independent and the standard error is theirs. n tokens, d = `width`. Raises ArgumentError for bad sizes.
+    Each draw has fresh tokens, noise and weights (`low_rank`: U of `rank` columns, entries N(0, 1/rank)), so the
+    draws are independent and the standard error is theirs. n tokens, d = `width`. Raises ArgumentError for bad sizes.
     """
     _require(rho, n)
     if draws < 2 or width < 1 or columns < 1:
-        raise ArgumentError(f"draws={draws}, width={width}, columns={columns}: give at least 2 draws, width 1, column 1.")
+        raise ArgumentError(
+            f"draws={draws}, width={width}, columns={columns}: give at least 2 draws, width 1, column 1."
+        )
     if weights not in ("identity", "low_rank", "unstructured") or (weights == "low_rank") != (rank is not None):
         raise ArgumentError(
             f"weights={weights!r} with rank={rank!r}. Give identity or unstructured without a rank, low_rank with one."
@@ -128,7 +136,7 @@ def simulate_attention(
         left, right = (_attention(tokens, mixing, logit_scale) for tokens in (x, y))
         stability.append(float(((left @ x @ value) * (right @ y @ value)).mean()))
         agreement.append(float((left.argmax(-1) == right.argmax(-1)).float().mean()))
-        distinct.append(left.argmax(-1).unique().numel() / n)
+        distinct.append(len(set(left.argmax(-1).tolist())) / n)
     return AttentionSimulation(
         stability=float(np.mean(stability)),
         standard_error=float(np.std(stability, ddof=1) / math.sqrt(draws)),
@@ -141,7 +149,8 @@ def simulate_attention(
 
 @dataclass(frozen=True)
 class AttentionSimulation:
-    """Means over independent draws: stability of a coordinate, P(argmax agrees), fraction of distinct argmax columns."""
+    """Means over independent draws: stability of a coordinate, P(argmax agrees), fraction of distinct argmax
+    columns."""
 
     stability: float
     standard_error: float

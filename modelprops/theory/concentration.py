@@ -1,7 +1,7 @@
 """From noise stability or sensitivity to spectral concentration: Lemma 1 in its true direction and the two tail bounds.
 
-W^j is the squared mass of f at degree j and W^{>=k} the tail. Sources: Haris, Zhang & Yoshida 2026, Lemma 1 (the main text
-prints the threshold with the wrong sign, its Appendix D has it right); spec A7-A10, B1, B2, B6.
+W^j is the squared mass of f at degree j and W^{>=k} the tail. Sources: Haris, Zhang & Yoshida 2026, Lemma 1 (the main
+text prints the threshold with the wrong sign, its Appendix D has it right); spec A7-A10, B1, B2, B6.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from modelprops.theory.resampling import Noise, correlation_of
 def concentration_degree(delta: float, eps: float, noise: Noise) -> float:
     """Lemma 1: Stab >= (1 - delta) E f^2 puts at most `eps` of the mass at degrees >= T, T = log_lambda(1 - delta/eps).
 
-    A theorem, sharp at integer T. The returned real T is positive and falls with delta: higher stability pushes the mass
-    to lower degrees. Vacuous, hence an ArgumentError, unless 0 < delta < eps <= 1 and 0 < lambda < 1. Spec A8, B1, B2.
+    A theorem, sharp at integer T. The returned real T is positive and falls with delta: higher stability pushes the
+    mass to lower degrees. Vacuous, hence an ArgumentError, unless 0 < delta < eps <= 1 and 0 < lambda < 1. Spec A8,
+    B1, B2.
     """
     factor = _decay(noise)
     if not 0 < delta < eps <= 1:
@@ -33,15 +34,16 @@ def stability_tail_bound(second_moment: float, stability: float, noise: Noise, d
     """
     if not stability <= second_moment:
         raise ArgumentError(
-            f"stability={stability!r} exceeds E f^2={second_moment!r}, which no function has. Estimate the gap from pairs "
-            "and give it to gap_tail_bound."
+            f"stability={stability!r} exceeds E f^2={second_moment!r}, which no function has. Estimate the gap "
+            "from pairs and give it to gap_tail_bound."
         )
     return gap_tail_bound(second_moment - stability, noise, degree)
 
 
 def gap_tail_bound(gap: float, noise: Noise, degree: int) -> float:
-    """SB from the gap E (f(x) - f(y))^2 / 2 = E f^2 - Stab: W^{>=k} <= gap / (1 - lambda^k). Monotone in `gap`, so an upper
-    confidence limit of the gap gives one of the tail. Raises ArgumentError for gap < 0 or degree < 1. Spec A8."""
+    """SB from the gap E (f(x) - f(y))^2 / 2 = E f^2 - Stab: W^{>=k} <= gap / (1 - lambda^k). Monotone in `gap`, so an
+    upper confidence limit of the gap gives one of the tail. Raises ArgumentError for gap < 0 or degree < 1. Spec
+    A8."""
     factor = _decay(noise, allow_zero=True)
     _require_degree(degree)
     if not gap >= 0:
@@ -64,15 +66,16 @@ def sensitivity_tail_bound(total_influence: float, degree: int) -> float:
 
 
 def friedgut_number(total_influence: float, eps: float, coordinates: int, constant: float = 1.0) -> FriedgutNumber:
-    """Friedgut's junta size 2^{C I[f]/eps} for a +-1-valued f on uniform bits, and whether it says anything. Spec A10, B6.
+    """Friedgut's junta size 2^{C I[f]/eps} for a +-1-valued f on uniform bits, and whether it says anything. Spec
+    A10, B6.
 
     The theorem holds for an absolute constant C that is larger than 1; with `constant` = 1 the value is the printed
     formula, not a theorem. It does not apply to real-valued outputs. Raises ArgumentError unless I >= 0, 0 < eps <= 1.
     """
     if not (total_influence >= 0 and 0 < eps <= 1 and constant > 0 and coordinates >= 1):
         raise ArgumentError(
-            f"total_influence={total_influence!r}, eps={eps!r}, constant={constant!r}, coordinates={coordinates!r}: give "
-            "I >= 0, 0 < eps <= 1, C > 0 and at least one coordinate."
+            f"total_influence={total_influence!r}, eps={eps!r}, constant={constant!r}, coordinates={coordinates!r}: "
+            "give I >= 0, 0 < eps <= 1, C > 0 and at least one coordinate."
         )
     exponent = constant * total_influence / eps
     return FriedgutNumber(2.0**exponent if exponent < 1024 else math.inf, coordinates)

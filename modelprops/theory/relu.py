@@ -7,12 +7,12 @@ With (X, Y) standard bivariate Gaussian of correlation rho,
 Three different things are called "the depth limit" of this map, and they disagree:
 
 - the recursion rho_L = T(rho_{L-1}) of the paper has the fixed point 0.2172336 (`relu_fixed_point`);
-- its linearisation 1/(2 pi) + rho/4 has 2/(3 pi) = 0.2122066 (`relu_fixed_point_linearised`), 2.3% lower, because it drops
-  the level-2 weight 1/(4 pi) and everything above;
+- its linearisation 1/(2 pi) + rho/4 has 2/(3 pi) = 0.2122066 (`relu_fixed_point_linearised`), 2.3% lower, because it
+  drops the level-2 weight 1/(4 pi) and everything above;
 - a network does neither. T returns a raw second moment of an output that is neither centred, nor Gaussian, nor of unit
-  variance, and the recursion feeds it back as if it were a correlation of standard Gaussians: identical inputs (rho = 1)
-  would drift to 0.217. It is a proxy. What a wide layer carries is the pair (q, c) of `relu_moments`: without weight gain
-  q and c both halve per layer and go to 0, and with the He gain 2 the correlation c/q follows `c_map` to 1.
+  variance, and the recursion feeds it back as if it were a correlation of standard Gaussians: identical inputs
+  (rho = 1) would drift to 0.217. It is a proxy. What a wide layer carries is the pair (q, c) of `relu_moments`: without
+  weight gain q and c both halve per layer and go to 0, and with the He gain 2 the correlation c/q follows `c_map` to 1.
 
 Source: Haris, Zhang & Yoshida 2026, Theorem 5.1 and section 5.2; spec A11, A13, B4.
 """
@@ -55,7 +55,8 @@ def relu_cross_moment(q: float, c: float) -> float:
 
 
 def relu_level_weight(level: int) -> float:
-    """W^j of relu under the Gaussian: 1/(2 pi), 1/4, 1/(4 pi), then 0 at odd j and ((j-3)!!)^2 / (2 pi j!) at even j. Exact.
+    """W^j of relu under the Gaussian: 1/(2 pi), 1/4, 1/(4 pi), then 0 at odd j and ((j-3)!!)^2 / (2 pi j!) at even j.
+    Exact.
 
     The weights add up to E relu(X)^2 = 1/2; the Taylor polynomial of T is sum_j W^j rho^j. Raises ArgumentError for
     a negative level. Spec A11.
@@ -76,8 +77,8 @@ def relu_level_weight(level: int) -> float:
 def relu_layer_stability(weights: ArrayLike, coefficients: ArrayLike, rho: float) -> float:
     """Stab of sum_i a_i relu(w_i.x) under x ~ N(0, I_d): sum_ij a_i a_j |w_i| |w_j| T(rho cos(w_i, w_j)). Exact.
 
-    `weights`: (m, d), rows w_i of any length; `coefficients`: (m,). The cross terms i != j are part of it: a layer is not
-    a sum of independent neurons. Raises ArgumentError for other shapes. Spec A11.
+    `weights`: (m, d), rows w_i of any length; `coefficients`: (m,). The cross terms i != j are part of it: a layer is
+    not a sum of independent neurons. Raises ArgumentError for other shapes. Spec A11.
     """
     _require_correlation(rho)
     w = np.asarray(weights, dtype=np.float64)
@@ -92,7 +93,8 @@ def relu_layer_stability(weights: ArrayLike, coefficients: ArrayLike, rho: float
 
 
 def relu_recursion(rho: float, layers: int) -> tuple[float, ...]:
-    """(rho_1, ..., rho_L) of the paper's recursion rho_l = T(rho_{l-1}). Exact for the recursion, a proxy for a network.
+    """(rho_1, ..., rho_L) of the paper's recursion rho_l = T(rho_{l-1}). Exact for the recursion, a proxy for a
+    network.
 
     Why a proxy: see the module docstring. Spec A13, B4.
     """
@@ -114,7 +116,8 @@ def relu_fixed_point() -> float:
 
 
 def relu_fixed_point_linearised() -> float:
-    """2/(3 pi) = 0.2122..., the fixed point of 1/(2 pi) + rho/4 (the number printed in the paper). Exact. Spec A13, B4."""
+    """2/(3 pi) = 0.2122..., the fixed point of 1/(2 pi) + rho/4 (the number printed in the paper). Exact. Spec A13,
+    B4."""
     return 2 / (3 * math.pi)
 
 
@@ -125,7 +128,8 @@ def relu_fixed_point_quadratic() -> float:
 
 
 def c_map(c: float) -> float:
-    """C(c) = (sqrt(1 - c^2) + c (pi - arccos c)) / pi: the correlation after one ReLU layer, normalised (He gain). Exact.
+    """C(c) = (sqrt(1 - c^2) + c (pi - arccos c)) / pi: the correlation after one ReLU layer, normalised (He gain).
+    Exact.
 
     C = 2 T. Fixed point 1, with C'(1) = 1, so the approach is polynomial: 1 - c_L ~ 9 pi^2 / (2 L^2). Spec A13, E3.
     """
@@ -133,7 +137,8 @@ def c_map(c: float) -> float:
 
 
 def c_map_iterates(c: float, layers: int) -> tuple[float, ...]:
-    """(c_1, ..., c_L) with c_l = C(c_{l-1}): what a wide bias-free He-initialised ReLU network does. Exact. Spec A13."""
+    """(c_1, ..., c_L) with c_l = C(c_{l-1}): what a wide bias-free He-initialised ReLU network does. Exact. Spec
+    A13."""
     _require_layers(layers)
     trajectory = []
     for _ in range(layers):
@@ -143,7 +148,8 @@ def c_map_iterates(c: float, layers: int) -> tuple[float, ...]:
 
 
 def relu_moments(q: float, c: float, layers: int, gain: float = 1.0) -> tuple[tuple[float, float], ...]:
-    """((q_1, c_1), ..., (q_L, c_L)), q' = s2 q / 2 and c' = s2 T_q(c), for weight gain s2 = `gain`. Exact for wide layers.
+    """((q_1, c_1), ..., (q_L, c_L)), q' = s2 q / 2 and c' = s2 T_q(c), for weight gain s2 = `gain`. Exact for wide
+    layers.
 
     s2 = 1: q_L = q_0 2^-L, the stability vanishes while c/q -> 1. s2 = 2: q stays and c/q follows `c_map`. Raises
     ArgumentError unless |c| <= q and gain > 0. Spec A13.

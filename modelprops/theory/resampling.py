@@ -1,8 +1,8 @@
 """Noise as a type: which perturbation was drawn, and the one number (lambda) every spectral formula may use.
 
-The paper writes "keep with probability (1 + rho)/2, else resample uniformly". Its pairs have correlation (1 + rho)/2 per
-coordinate, not rho, so rho^k weights are wrong for them and a tail "bound" made from rho is not one. Formulas of this
-package therefore take a noise object and read `.correlation`; a bare number is refused. Source: spec A3, A4, B3.
+The paper writes "keep with probability (1 + rho)/2, else resample uniformly". Its pairs have correlation (1 + rho)/2
+per coordinate, not rho, so rho^k weights are wrong for them and a tail "bound" made from rho is not one. Formulas of
+this package therefore take a noise object and read `.correlation`; a bare number is refused. Source: spec A3, A4, B3.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from modelprops.errors import ArgumentError
 
 
 def correlation_of(noise: Noise) -> float:
-    """lambda of `noise`: Stab = sum_j lambda^j W^j. Raises ArgumentError for a bare number, which does not say what it is."""
+    """lambda of `noise`: Stab = sum_j lambda^j W^j. Raises ArgumentError for a bare number, which does not say what
+    it is."""
     if not isinstance(noise, Resampling | GaussianNoise):
         raise ArgumentError(
-            f"noise={noise!r} does not say which noise was drawn. Give Resampling(keep=...), Resampling.from_paper(rho), "
-            "Resampling.from_flip(p) or GaussianNoise(rho)."
+            f"noise={noise!r} does not say which noise was drawn. Give Resampling(keep=...), "
+            "Resampling.from_paper(rho), Resampling.from_flip(p) or GaussianNoise(rho)."
         )
     return noise.correlation
 
@@ -41,8 +42,8 @@ class GaussianNoise:
 class Resampling:
     """Each coordinate is kept with probability `keep`, else drawn afresh from its own law (it may draw the old value).
 
-    lambda = keep for every alphabet and every product law. The constructors turn other descriptions of the same noise into
-    this one. Raises ArgumentError unless keep is in [0, 1]. Spec A4, B3.
+    lambda = keep for every alphabet and every product law. The constructors turn other descriptions of the same noise
+    into this one. Raises ArgumentError unless keep is in [0, 1]. Spec A4, B3.
     """
 
     keep: float
@@ -58,16 +59,19 @@ class Resampling:
 
     @classmethod
     def from_paper(cls, rho: float) -> Resampling:
-        """The paper's sampler at its setting `rho`: keep = (1 + rho)/2, else uniform. rho = .25 means keep .625. Spec B3."""
+        """The paper's sampler at its setting `rho`: keep = (1 + rho)/2, else uniform. rho = .25 means keep .625. Spec
+        B3."""
         _require_setting(rho)
         return cls(keep=(1 + rho) / 2)
 
     @classmethod
     def from_flip(cls, probability: float) -> Resampling:
-        """Signs flipped with `probability` p <= 1/2: in law the same as keep = 1 - 2p. Raises ArgumentError above 1/2."""
+        """Signs flipped with `probability` p <= 1/2: in law the same as keep = 1 - 2p. Raises ArgumentError above
+        1/2."""
         if not 0 <= probability <= 0.5:
             raise ArgumentError(
-                f"probability={probability!r}: flipping more often than half is negative correlation. Give p in [0, 1/2]."
+                f"probability={probability!r}: flipping more often than half is negative correlation. "
+                "Give p in [0, 1/2]."
             )
         return cls(keep=1 - 2 * probability)
 
@@ -75,7 +79,8 @@ class Resampling:
     def from_other(cls, probability: float, alphabet: int) -> Resampling:
         """Token replaced with `probability` p by a uniform other one of `alphabet` U tokens: keep = 1 - p U/(U - 1).
 
-        Equal in law for the uniform measure only. Raises ArgumentError if U < 2 or the correlation is negative. Spec B3.
+        Equal in law for the uniform measure only. Raises ArgumentError if U < 2 or the correlation is negative. Spec
+        B3.
         """
         _require_alphabet(alphabet)
         most = (alphabet - 1) / alphabet
