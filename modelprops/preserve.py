@@ -4,16 +4,49 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
+_held: ContextVar[frozenset[int]] = ContextVar("modelprops_held", default=frozenset())
+
 
 @contextmanager
 def preserved(module: torch.nn.Module | None) -> Iterator[None]:
-    """Run the body in eval mode without gradients; put modes, buffers, gradients and all random states back after."""
+    """Run the body in eval mode without gradients; put modes, buffers, gradients and all random states back after.
+
+    Nested in itself for the same module it costs nothing: the outermost one restores.
+    """
+    if id(module) in _held.get():
+        with torch.no_grad():
+            yield
+        return
+    token = _held.set(_held.get() | {id(module)})
+    try:
+        with _everything(module):
+            yield
+    finally:
+        _held.reset(token)
+
+
+@contextmanager
+def replaced(places: Sequence[tuple[torch.nn.Module, str]], tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let submodules see other tensors in place of parameters; the parameters themselves are not written to."""
+    own = [submodule._parameters[key] for submodule, key in places]
+    try:
+        for (submodule, key), tensor in zip(places, tensors, strict=True):
+            submodule._parameters[key] = tensor  # type: ignore[assignment]  # as torch.func.functional_call does
+        yield
+    finally:
+        for (submodule, key), parameter in zip(places, own, strict=True):
+            submodule._parameters[key] = parameter
+
+
+@contextmanager
+def _everything(module: torch.nn.Module | None) -> Iterator[None]:
     with _random_state():
         if module is None:
             with torch.no_grad():
@@ -28,7 +61,12 @@ def preserved(module: torch.nn.Module | None) -> Iterator[None]:
             for buffer in named.values()
             if buffer is not None
         ]
-        slots = [(parameter, parameter.grad) for parameter in module.parameters()]
+        slots = [
+            (parameter, parameter.grad)
+            for submodule in submodules
+            for parameter in submodule._parameters.values()
+            if parameter is not None
+        ]
         try:
             for submodule in submodules:
                 submodule.training = False

@@ -83,7 +83,7 @@ def lower_bound(values: Array, level: float) -> float:
     # At the average itself no bet has grown, so the root lies between.
     if surplus(min(average, 1.0)) >= 0:
         return min(average, 1.0)
-    return float(brentq(surplus, tiny, min(average, 1.0), xtol=1e-10, rtol=1e-9))
+    return float(brentq(surplus, tiny, min(average, 1.0), xtol=1e-9, rtol=1e-7))
 
 
 def interval(values: Array, level: float) -> tuple[float, float]:

@@ -73,7 +73,7 @@ class Claim:
             verdict = Verdict("measured", str(self), value, subject=target.name)
         else:
             outcome, value, witness, log_e = decided(
-                self.measure, plan, options, self.comparison, self.threshold, self.slack, start
+                self.measure, target, plan, options, self.comparison, self.threshold, self.slack, start
             )
             if witness is not None and plan.minimise is not None and outcome != "pass":
                 witness = plan.minimise(witness, self.comparison == "<=")

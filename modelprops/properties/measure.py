@@ -191,7 +191,8 @@ def estimate(name: Measure, subject: Subject, plan: Plan, options: Options, star
     budget = (
         options.budget if options.width is not None else max(options.budget // 10, plan.design.evaluations_per_unit)
     )
-    sample, box = collect(plan.design, width=options.width, level=options.level, budget=budget, seed=options.seed)
+    with subject.steady():
+        sample, box = collect(plan.design, width=options.width, level=options.level, budget=budget, seed=options.seed)
     return sampled_estimate(name, plan, options, Decision("measured", sample, None), box, "fixed", start)
 
 
@@ -246,7 +247,14 @@ def sampled_estimate(
 
 
 def decided(
-    name: Measure, plan: Plan, options: Options, comparison: str, threshold: float, tolerance: float, start: float
+    name: Measure,
+    subject: Subject,
+    plan: Plan,
+    options: Options,
+    comparison: str,
+    threshold: float,
+    tolerance: float,
+    start: float,
 ) -> tuple[str, Estimate, Witness | None, float | None]:
     """Decide a claim: return outcome, estimate, the most extreme witness on the wrong side, and the log e-value."""
     wrong_side_high = comparison == "<="
@@ -255,15 +263,16 @@ def decided(
         outcome = outcome_of(Box(exact.value, exact.value, exact.value), comparison, threshold, tolerance)
         return outcome, value, exact.highest if wrong_side_high else exact.lowest, None
     assert plan.design is not None
-    decision = decide(
-        plan.design,
-        comparison=comparison,
-        threshold=threshold,
-        tolerance=tolerance,
-        level=options.level,
-        budget=options.budget,
-        seed=options.seed,
-    )
+    with subject.steady():
+        decision = decide(
+            plan.design,
+            comparison=comparison,
+            threshold=threshold,
+            tolerance=tolerance,
+            level=options.level,
+            budget=options.budget,
+            seed=options.seed,
+        )
     box = bounds(plan.design, decision.sample, options.level)
     value = sampled_estimate(name, plan, options, decision, box, "sequential", start)
     witness = decision.sample.highest if wrong_side_high else decision.sample.lowest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import torch
 
@@ -48,34 +49,65 @@ def direction(
     `"filter"` (Li et al. 2018): each filter (first index of a matrix or kernel) has norm `radius` times that of its
     weights; a bias or gain counts as one filter.
     """
-    generator = generator_of(seed)
-    noise = {
-        name: torch.randn(weight.shape, generator=generator, dtype=_wide(weight.dtype)).to(weight.device)
-        for name, weight in parameters.items()
-    }
+    noise = _noise(parameters, seed)
     if normalisation == "filter":
-        return {name: _filterwise(noise[name], weight.detach(), radius) for name, weight in parameters.items()}
-    if normalisation == "relative":
-        radius = radius * l2_norm(parameters)
-    length = l2_norm(noise)
-    return {name: part * (radius / length) for name, part in noise.items()}
+        steps = _shaped(noise, parameters)
+        return {name: _filterwise(steps[name], weight.detach(), radius) for name, weight in parameters.items()}
+    length = l2_norm({"all": noise})
+    return _shaped(noise * (_scaled(radius, parameters, normalisation) / length), parameters)
 
 
-def moved(parameters: dict[str, torch.nn.Parameter], step: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the parameters plus a step, in the parameters' own dtype; the parameters themselves are not written to."""
-    return {
-        name: (weight.detach().to(step[name].dtype) + step[name]).to(weight.dtype)
-        for name, weight in parameters.items()
-    }
+def displaced(
+    parameters: dict[str, torch.nn.Parameter], radius: float, normalisation: str = "none"
+) -> Callable[[int], dict[str, torch.Tensor]]:
+    """Return a function from a direction's seed to the parameters moved by `direction`, in the parameters' dtypes.
+
+    The parameters themselves are never written to, so they cannot drift.
+    """
+    own = {name: weight.detach() for name, weight in parameters.items()}
+    if normalisation == "filter":
+        return lambda seed: {
+            name: (own[name] + step).to(own[name].dtype)
+            for name, step in direction(parameters, radius, seed, normalisation).items()
+        }
+    origin = torch.cat([weight.flatten().to("cpu", _wide(parameters)) for weight in own.values()])
+    length = _scaled(radius, parameters, normalisation)
+
+    def move(seed: int) -> dict[str, torch.Tensor]:
+        noise = _noise(parameters, seed)
+        moved = torch.add(origin, noise, alpha=length / l2_norm({"all": noise}))
+        return {name: tensor.to(own[name].dtype) for name, tensor in _shaped(moved, parameters).items()}
+
+    return move
+
+
+def _scaled(radius: float, parameters: dict[str, torch.nn.Parameter], normalisation: str) -> float:
+    if normalisation not in NORMALISATIONS:
+        raise ArgumentError(f"normalisation={normalisation!r} is unknown; use one of {', '.join(NORMALISATIONS)}")
+    return radius * l2_norm(parameters) if normalisation == "relative" else radius
+
+
+def _noise(parameters: dict[str, torch.nn.Parameter], seed: int) -> torch.Tensor:
+    count = sum(weight.numel() for weight in parameters.values())
+    return torch.randn(count, generator=generator_of(seed), dtype=_wide(parameters))
+
+
+def _wide(parameters: dict[str, torch.nn.Parameter]) -> torch.dtype:
+    return torch.float64 if any(weight.dtype == torch.float64 for weight in parameters.values()) else torch.float32
+
+
+def _shaped(flat: torch.Tensor, parameters: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+    parts, start = {}, 0
+    for name, weight in parameters.items():
+        parts[name] = flat[start : start + weight.numel()].view(weight.shape).to(weight.device)
+        start += weight.numel()
+    return parts
 
 
 def l2_norm(tensors: dict[str, torch.Tensor] | dict[str, torch.nn.Parameter]) -> float:
     """Euclidean norm of all entries together, accumulated in float64."""
-    return math.sqrt(sum(float((tensor.detach().double() ** 2).sum()) for tensor in tensors.values()))
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64) for tensor in tensors.values()]
+    return math.sqrt(sum(float(norm) ** 2 for norm in norms))
 
 
 def _filterwise(noise: torch.Tensor, weight: torch.Tensor, radius: float) -> torch.Tensor:

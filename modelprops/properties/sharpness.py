@@ -19,8 +19,7 @@ from modelprops.properties.measure import Plan, measure
 from modelprops.properties.perturbation import (
     NORMALISATIONS,
     POSITIONAL,
-    direction,
-    moved,
+    displaced,
     perturbed_parameters,
 )
 from modelprops.properties.sensitivity import squared_change
@@ -68,8 +67,7 @@ def sharpness(
     limits = (0.0, subject.diameter) if loss is None else (-math.inf, math.inf)
     shared = whole or (not math.isfinite(limits[1]) and _is_per_input(subject, loss))
 
-    def step(seed: int) -> dict[str, torch.Tensor]:
-        return moved(parameters, direction(parameters, radius, seed, normalisation))
+    step = displaced(parameters, radius, normalisation)
 
     def draw(seed: int, size: int) -> Chunk:
         points = subject.domain.exhaustive() if whole else subject.domain.sample(count, generator_of(seed))  # type: ignore[attr-defined]  # `whole` implies `exhaustive`
