@@ -230,8 +230,9 @@ class Moments:
 
     @property
     def stability(self) -> tuple[float, float]:
-        """Bounds on Stab = E <U, V> = q - g."""
-        return self.q.low - self.g.high, self.q.high - self.g.low
+        """Bounds on Stab = E <U, V> = q - g, which is at least -q, and at least 0 for nonnegative outputs."""
+        floor = 0.0 if self.nonnegative else -self.q.high
+        return max(floor, self.q.low - self.g.high), self.q.high - self.g.low
 
     def _spread_high(self) -> float:
         return min(self.spread.high, self.norm.high)
