@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modelprops.theory.moments import Interval, Moments, affine, weaker
+from modelprops.theory.moments import Interval, Moments, affine, folded, weaker
 
 
 def attention(moments: Moments, heads: Sequence[Head], scale: float, *, heuristic: bool = False) -> Moments:
@@ -68,12 +68,14 @@ def gated(
     |s t - s' t'| <= |s| |t - t'| + |t'| |s - s'|, so the map has Lipschitz constant
     ||diag(gate) U||_op + lipschitz ||diag(up) G||_op. Without R (no normalisation before it) nothing is bounded.
     """
+    _, gate_matrix, gate_shift = folded(moments, *gate)
+    moments, up_matrix, up_shift = folded(moments, *up)
     radius = moments.norm.high
     hidden = gate[0].shape[0]
     if math.isinf(radius):
         return Moments(Interval(), Interval(), moments.positions, hidden, kind=moments.kind)
-    gate_weight, gate_bias, gate_bound = _coordinates(*gate, radius)
-    up_weight, up_bias, up_bound = _coordinates(*up, radius)
+    gate_weight, gate_bias, gate_bound = _coordinates(gate_matrix, gate_shift, radius)
+    up_weight, up_bias, up_bound = _coordinates(up_matrix, up_shift, radius)
     up_norm, gate_norm = _top(gate_bound[:, None] * up_weight), _top(up_bound[:, None] * gate_weight)
     # Either factor may be the one that is bounded by coordinate; each choice gives a bound on length.
     choices = ((up_norm, float((gate_bound * up_bias).norm())), (gate_norm, float((up_bound * gate_bias).norm())))

@@ -12,7 +12,7 @@ real arithmetic (rounding of the module's own forward is not covered). Source: s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -27,7 +27,8 @@ _WEAKER: dict[Kind, int] = {"sound": 0, "gaussian": 1, "heuristic": 2}
 
 def affine(moments: Moments, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Moments:
     """Moments of W u + b per position, `weight` (out, in). Sound: R2, with singular values for both ends."""
-    values = torch.linalg.svdvals(weight.detach().double())
+    moments, weight, bias = folded(moments, weight, bias)
+    values = torch.linalg.svdvals(weight)
     # The factor covers the rounding of the decomposition, so that the largest value is an upper bound.
     top = float(values[0]) * (1 + 1e-9)
     bottom = float(values[-1]) * (1 - 1e-9) if weight.shape[0] >= weight.shape[1] else 0.0
@@ -38,8 +39,26 @@ def scaled(moments: Moments, gain: torch.Tensor | None, bias: torch.Tensor | Non
     """Moments of gain * u + bias, elementwise, `gain` (width,). Sound: R2 for a diagonal."""
     if gain is None and bias is None:
         return moments
-    sizes = torch.ones(moments.width) if gain is None else gain.detach().double().abs()
-    return _stretched(moments, float(sizes.max()), float(sizes.min()), bias, width=moments.width)
+    size = torch.ones(moments.width, dtype=torch.float64) if gain is None else gain.detach().double()
+    result = _stretched(moments, float(size.abs().max()), float(size.abs().min()), bias, width=moments.width)
+    return replace(result, origin=(moments, size, None if bias is None else bias.detach().double()))
+
+
+def folded(
+    moments: Moments, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[Moments, torch.Tensor, torch.Tensor | None]:
+    """(state, W', b') with W u + b = W' u' + b', u' of that state: undoes the gain and shift of `scaled`. Exact.
+
+    ||W diag(gain)|| can be far below ||W|| max|gain|: trained normalisations damp the directions that W amplifies.
+    """
+    w = weight.detach().double()
+    b = None if bias is None else bias.detach().double()
+    if moments.origin is None:
+        return moments, w, b
+    before, gain, shift = moments.origin
+    if shift is not None:
+        b = w @ shift if b is None else w @ shift + b
+    return replace(before, kind=weaker(before.kind, moments.kind)), w * gain, b
 
 
 def pointwise(
@@ -147,8 +166,9 @@ class Moments:
     (`spread`).
 
     `nonnegative`: every coordinate is >= 0. `correlation`: set only if (U, V) is jointly Gaussian, centred, with
-    Cov(U, V) = rho Cov(U). `kind`: the weakest rule used so far. Bounds that follow from others are applied on
-    construction: q <= positions norm^2, g <= 2 q, g <= q if nonnegative. Spec A15.
+    Cov(U, V) = rho Cov(U). `origin`: if u = gain * u' + shift is known, (moments of u', gain, shift). `kind`: the
+    weakest rule used so far. Bounds that follow from others are applied on construction: q <= positions norm^2, g <=
+    2 q, g <= q if nonnegative. Spec A15.
     """
 
     q: Interval
@@ -160,6 +180,7 @@ class Moments:
     nonnegative: bool = False
     correlation: float | None = None
     kind: Kind = "sound"
+    origin: tuple[Moments, torch.Tensor, torch.Tensor | None] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.positions < 1 or self.width < 1:

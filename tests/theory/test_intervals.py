@@ -82,7 +82,7 @@ def forward(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def trained(module: nn.Module, table: torch.Tensor, generator: torch.Generator) -> nn.Module:
     """A few steps towards a token-pair parity: weights no longer look random."""
     optimiser = torch.optim.Adam(module.parameters(), lr=0.03)
-    for _ in range(12):
+    for _ in range(8):
         tokens = torch.randint(TOKENS, (16, POSITIONS), generator=generator)
         target = ((tokens[:, 0] + tokens[:, 1]) % 2 * 2 - 1).double()
         loss = (forward(module, table[tokens])[:, -1, 0] - target).square().mean()
@@ -132,9 +132,9 @@ def faults(trace: Trace, exact: dict[str, Moments]) -> list[str]:
 
 @pytest.mark.parametrize("kind", list(BLOCKS))
 def test_sound_bounds_hold_in_every_random_and_trained_block(kind: str) -> None:
-    # 8 kinds x 26 seeds = 208 blocks, half of them trained.
+    # 8 kinds x 25 seeds = 200 blocks, half of them trained.
     torch.set_num_threads(1)
-    for seed in range(26):
+    for seed in range(25):
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         module = BLOCKS[kind]().double()

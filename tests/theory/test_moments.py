@@ -51,6 +51,27 @@ def test_gain_and_shift_stay_inside() -> None:
     assert holds(scaled(Moments.of_pairs(x, y), gain, shift), gain * x + shift, gain * y + shift)
 
 
+def test_a_gain_is_folded_into_the_next_weight() -> None:
+    # diag(3, 1) after diag(1/3, 1) is the identity: folded the gap stays, unfolded it would grow by 9.
+    x, y = pairs(2, width=2)
+    state = Moments.of_pairs(x, y)
+    gain = torch.tensor([1 / 3, 1.0]).double()
+    assert affine(scaled(state, gain), torch.diag(1 / gain)).g.high == pytest.approx(state.g.high, rel=1e-8)
+
+
+def test_folding_gain_and_shift_stays_inside_linear_and_gated_maps() -> None:
+    x, y = pairs(6, width=6)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        gain, shift = torch.randn(6).double(), torch.randn(6).double() if seed % 2 else None
+        first, second = (torch.nn.Linear(6, 10, bias=seed % 3 == 0).double() for _ in range(2))
+        state = scaled(Moments.of_pairs(x, y), gain, shift)
+        u, v = (gain * z + (0 if shift is None else shift) for z in (x, y))
+        assert holds(affine(state, first.weight, first.bias), first(u), first(v))
+        bound = gated(state, (first.weight, first.bias), (second.weight, second.bias), 1.1)
+        assert holds(bound, *(torch.nn.functional.silu(first(z)) * second(z) for z in (u, v)))
+
+
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("eps", [0.0, 1e-5, 0.5])
 def test_normalisation_stays_inside(centred: bool, eps: float) -> None:
