@@ -1,5 +1,4 @@
-"""Noise stability of one attention head on Gaussian tokens: what Theorems 5.2 and 5.3 predict, and a simulation to
-check.
+"""Noise stability of one attention head on Gaussian tokens: the predictions of Theorems 5.2 and 5.3, and a simulation.
 
 Setting: X in R^{n x d} iid N(0, 1), Y its copy at correlation rho, A = softmax(X W X^T) by rows, output A X W_V; the
 quantity is Stab of one output coordinate (i, j), with w = (W_V)[:, j]. No mask, residual or normalisation. Source:
@@ -23,8 +22,7 @@ Weights = Literal["identity", "low_rank", "unstructured"]
 
 
 def identity_attention_stability(rho: float, column_norm: float = 1.0) -> float:
-    """Theorem 5.2: rho ||w||^2, for W = I or W = U U^T of rank >= O(log n / eps^2). A limit for d >> log n, factor 1
-    +- o(1).
+    """Theorem 5.2: rho ||w||^2 for W = I, or W = U U^T of rank >= O(log n / eps^2). A limit for d >> log n.
 
     `column_norm` is ||w||. Raises ArgumentError for rho outside [-1, 1].
     """
@@ -56,8 +54,7 @@ def unstructured_excess(rho: float, n: int, width: int) -> float:
 
 
 def argmax_agreement(n: int, rho: float) -> float:
-    """s_n(rho) = P(argmax_k L_k = argmax_k L'_k) for n iid Gaussian pairs of correlation rho^2, by quadrature to
-    ~1e-10.
+    """s_n(rho) = P(argmax L = argmax L') for n iid Gaussian pairs of correlation rho^2. Quadrature, error about 1e-10.
 
     Given x_i the logits of the two copies are such pairs. s_n(0) = 1/n, s_n(1) = 1, s_2 = 1 - arccos(rho^2)/pi, and s_n
     falls like n^{-(1-r)/(1+r)} up to logarithms, r = rho^2. Raises ArgumentError for n < 1 or |rho| > 1. Spec A12.
@@ -92,8 +89,7 @@ def expected_maximum(n: int) -> float:
 
 
 def distinct_columns(n: int) -> float:
-    """1 - (1 - 1/n)^n: expected fraction of tokens that win some row, rows choosing independently. A model. Spec A12,
-    B10."""
+    """Expected fraction of tokens that win some row, rows being independent: 1 - (1 - 1/n)^n. A model; spec B10."""
     _require(0.0, n)
     return 1 - (1 - 1 / n) ** n
 
@@ -110,8 +106,7 @@ def simulate_attention(
     logit_scale: float = 1.0,
     columns: int = 8,
 ) -> AttentionSimulation:
-    """Monte-Carlo estimate of the stability of one coordinate, ||w|| = 1, averaged over rows and `columns` random
-    columns.
+    """Monte-Carlo estimate of the stability of a coordinate, ||w|| = 1, averaged over rows and `columns` random ones.
 
     Each draw has fresh tokens, noise and weights (`low_rank`: U of `rank` columns, entries N(0, 1/rank)), so the
     draws are independent and the standard error is theirs. n tokens, d = `width`. Raises ArgumentError for bad sizes.
@@ -149,8 +144,7 @@ def simulate_attention(
 
 @dataclass(frozen=True)
 class AttentionSimulation:
-    """Means over independent draws: stability of a coordinate, P(argmax agrees), fraction of distinct argmax
-    columns."""
+    """Means over independent draws: stability, P(argmax agrees), fraction of distinct argmax columns."""
 
     stability: float
     standard_error: float

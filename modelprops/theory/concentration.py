@@ -41,9 +41,11 @@ def stability_tail_bound(second_moment: float, stability: float, noise: Noise, d
 
 
 def gap_tail_bound(gap: float, noise: Noise, degree: int) -> float:
-    """SB from the gap E (f(x) - f(y))^2 / 2 = E f^2 - Stab: W^{>=k} <= gap / (1 - lambda^k). Monotone in `gap`, so an
-    upper confidence limit of the gap gives one of the tail. Raises ArgumentError for gap < 0 or degree < 1. Spec
-    A8."""
+    """SB from the gap E (f(x) - f(y))^2 / 2 = E f^2 - Stab: W^{>=k} <= gap / (1 - lambda^k). A bound for an exact gap.
+
+    Monotone in `gap`, so an upper confidence limit of the gap gives one of the tail. Raises ArgumentError for gap < 0
+    or degree < 1. Spec A8.
+    """
     factor = _decay(noise, allow_zero=True)
     _require_degree(degree)
     if not gap >= 0:
@@ -66,8 +68,7 @@ def sensitivity_tail_bound(total_influence: float, degree: int) -> float:
 
 
 def friedgut_number(total_influence: float, eps: float, coordinates: int, constant: float = 1.0) -> FriedgutNumber:
-    """Friedgut's junta size 2^{C I[f]/eps} for a +-1-valued f on uniform bits, and whether it says anything. Spec
-    A10, B6.
+    """Friedgut's junta size 2^{C I[f]/eps} of a +-1-valued f on uniform bits, and whether it says anything. Spec A10.
 
     The theorem holds for an absolute constant C that is larger than 1; with `constant` = 1 the value is the printed
     formula, not a theorem. It does not apply to real-valued outputs. Raises ArgumentError unless I >= 0, 0 < eps <= 1.

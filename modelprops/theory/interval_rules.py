@@ -111,8 +111,7 @@ def split_heads(
     value: tuple[torch.Tensor, torch.Tensor | None],
     head_width: int,
 ) -> tuple[Head, ...]:
-    """Heads from stacked (weight, bias) projections; fewer key and value heads are shared by consecutive query
-    heads."""
+    """Heads from stacked (weight, bias) projections; consecutive query heads share a key and value head."""
     count = query[0].shape[0] // head_width
     group = count // (key[0].shape[0] // head_width)
 

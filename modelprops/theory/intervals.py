@@ -99,8 +99,7 @@ def gaussian_relu_interval(
 
 
 def heuristic_attention_interval(cross_moments: ArrayLike) -> tuple[float, float]:
-    """[min C, max C] for E o_i o'_i, C_kl = E v_k v'_l: R7. A heuristic: it takes the attention weights as
-    independent of V."""
+    """[min C, max C] for E o_i o'_i, C_kl = E v_k v'_l: R7. A heuristic: it takes A as independent of V."""
     c = np.asarray(cross_moments, dtype=np.float64)
     if c.ndim != 2 or c.shape[0] != c.shape[1]:
         raise ArgumentError(f"cross_moments has shape {c.shape}. Give the (n, n) matrix E v_k v'_l of one column.")

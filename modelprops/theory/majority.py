@@ -10,8 +10,7 @@ from modelprops.theory.resampling import Noise, correlation_of
 
 
 def majority_map(rho: float) -> float:
-    """Stab_rho(Maj3) = (3/4) rho + (1/4) rho^3 on uniform signs, rho in [-1, 1]. Exact (weights 3 x 1/4 at 1, 1/4 at
-    3)."""
+    """Stab_rho(Maj3) = (3/4) rho + (1/4) rho^3 on uniform signs, rho in [-1, 1]. Exact."""
     if not -1 <= rho <= 1:
         raise ArgumentError(f"rho={rho!r} is not a correlation. Give a number in [-1, 1].")
     return 0.75 * rho + 0.25 * rho**3

@@ -17,8 +17,7 @@ Scalar = Callable[[float], float]
 
 
 def variance_map(activation: Scalar, q: float, weight_variance: float, bias_variance: float = 0.0) -> float:
-    """q' = sw2 E[phi(sqrt(q) z)^2] + sb2, z ~ N(0, 1), by adaptive quadrature (error about 1e-10 for a kink at 0
-    only)."""
+    """q' = sw2 E[phi(sqrt(q) z)^2] + sb2, z ~ N(0, 1), by quadrature (about 1e-10 if phi has no kink but at 0)."""
     _require_variances(q, weight_variance, bias_variance)
     return weight_variance * _gaussian_mean(lambda z: activation(math.sqrt(q) * z) ** 2) + bias_variance
 

@@ -162,8 +162,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Moments:
-    """Bounds on q and g of a pair, and almost-sure bounds per position on ||u|| (`norm`) and on ||u - mean(u)||
-    (`spread`).
+    """Bounds on q and g of a pair, and almost sure ones per position on ||u|| (`norm`) and ||u - mean(u)|| (`spread`).
 
     `nonnegative`: every coordinate is >= 0. `correlation`: set only if (U, V) is jointly Gaussian, centred, with
     Cov(U, V) = rho Cov(U). `origin`: if u = gain * u' + shift is known, (moments of u', gain, shift). `kind`: the
@@ -208,8 +207,10 @@ class Moments:
 
     @classmethod
     def of_tokens(cls, table: torch.Tensor, noise: Resampling, positions: int) -> Moments:
-        """Embeddings of iid uniform tokens, `table` (vocabulary, width): g = n (1 - lambda)(E ||e||^2 - ||E e||^2).
-        Exact."""
+        """Embeddings of iid uniform tokens, `table` (vocabulary, width). Exact.
+
+        q = n E ||e||^2 and g = n (1 - lambda)(E ||e||^2 - ||E e||^2); norms range over the rows of the table.
+        """
         rows = table.detach().double()
         norms, mean = rows.norm(dim=1), rows.mean(0)
         spreads = (rows - rows.mean(1, keepdim=True)).norm(dim=1)
@@ -227,9 +228,10 @@ class Moments:
 
     @classmethod
     def of_pairs(cls, x: torch.Tensor, y: torch.Tensor) -> Moments:
-        """The empirical law of pairs `x`, `y` (pairs, positions, width) or (pairs, width), made exchangeable. Exact
-        for the sample and for nothing else: bounds that follow hold for the outputs of these very pairs, not for
-        their population. Raises ArgumentError for other shapes.
+        """The empirical law of pairs `x`, `y` (pairs, positions, width) or (pairs, width), made exchangeable.
+
+        Exact for the sample: bounds that follow hold for the outputs of these very pairs, not for their population.
+        Raises ArgumentError for other shapes.
         """
         if x.shape != y.shape or x.ndim not in (2, 3) or len(x) == 0:
             raise ArgumentError(

@@ -55,8 +55,7 @@ def relu_cross_moment(q: float, c: float) -> float:
 
 
 def relu_level_weight(level: int) -> float:
-    """W^j of relu under the Gaussian: 1/(2 pi), 1/4, 1/(4 pi), then 0 at odd j and ((j-3)!!)^2 / (2 pi j!) at even j.
-    Exact.
+    """W^j of relu: 1/(2 pi), 1/4, 1/(4 pi), then 0 at odd j and ((j-3)!!)^2 / (2 pi j!) at even j. Exact.
 
     The weights add up to E relu(X)^2 = 1/2; the Taylor polynomial of T is sum_j W^j rho^j. Raises ArgumentError for
     a negative level. Spec A11.
@@ -93,8 +92,7 @@ def relu_layer_stability(weights: ArrayLike, coefficients: ArrayLike, rho: float
 
 
 def relu_recursion(rho: float, layers: int) -> tuple[float, ...]:
-    """(rho_1, ..., rho_L) of the paper's recursion rho_l = T(rho_{l-1}). Exact for the recursion, a proxy for a
-    network.
+    """(rho_1, ..., rho_L) with rho_l = T(rho_{l-1}), the paper's recursion. A proxy for a network, not a theorem.
 
     Why a proxy: see the module docstring. Spec A13, B4.
     """
@@ -116,8 +114,7 @@ def relu_fixed_point() -> float:
 
 
 def relu_fixed_point_linearised() -> float:
-    """2/(3 pi) = 0.2122..., the fixed point of 1/(2 pi) + rho/4 (the number printed in the paper). Exact. Spec A13,
-    B4."""
+    """2/(3 pi) = 0.2122..., the fixed point of 1/(2 pi) + rho/4, as the paper prints it. Exact. Spec A13, B4."""
     return 2 / (3 * math.pi)
 
 
@@ -128,8 +125,7 @@ def relu_fixed_point_quadratic() -> float:
 
 
 def c_map(c: float) -> float:
-    """C(c) = (sqrt(1 - c^2) + c (pi - arccos c)) / pi: the correlation after one ReLU layer, normalised (He gain).
-    Exact.
+    """C(c) = (sqrt(1 - c^2) + c (pi - arccos c)) / pi: correlation after one ReLU layer with the He gain. Exact.
 
     C = 2 T. Fixed point 1, with C'(1) = 1, so the approach is polynomial: 1 - c_L ~ 9 pi^2 / (2 L^2). Spec A13, E3.
     """
@@ -137,8 +133,7 @@ def c_map(c: float) -> float:
 
 
 def c_map_iterates(c: float, layers: int) -> tuple[float, ...]:
-    """(c_1, ..., c_L) with c_l = C(c_{l-1}): what a wide bias-free He-initialised ReLU network does. Exact. Spec
-    A13."""
+    """(c_1, ..., c_L) with c_l = C(c_{l-1}): a wide bias-free ReLU network with the He gain. Exact; spec A13."""
     _require_layers(layers)
     trajectory = []
     for _ in range(layers):
@@ -148,8 +143,7 @@ def c_map_iterates(c: float, layers: int) -> tuple[float, ...]:
 
 
 def relu_moments(q: float, c: float, layers: int, gain: float = 1.0) -> tuple[tuple[float, float], ...]:
-    """((q_1, c_1), ..., (q_L, c_L)), q' = s2 q / 2 and c' = s2 T_q(c), for weight gain s2 = `gain`. Exact for wide
-    layers.
+    """((q_1, c_1), ..., (q_L, c_L)) with q' = s2 q / 2, c' = s2 T_q(c), s2 = `gain`. Exact for wide layers.
 
     s2 = 1: q_L = q_0 2^-L, the stability vanishes while c/q -> 1. s2 = 2: q stays and c/q follows `c_map`. Raises
     ArgumentError unless |c| <= q and gain > 0. Spec A13.

