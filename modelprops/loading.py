@@ -38,7 +38,6 @@ FORMS = (
     '"pkg.module:factory", "path/to/file.py:factory", a Hugging Face directory, a .gguf or .pt2 file, "demo:majority", '
     '"demo:parity" or "hf:NAME"'
 )
-DEMO_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -127,11 +126,8 @@ def _found(spec: str, checkpoint: Path | None, dtype: Any) -> _Found:
 def _demo(spec: str) -> _Found:
     from modelprops import demo
 
-    name = spec.removeprefix("demo:")
-    if name not in ("majority", "parity"):
-        raise LoadError(f'demo {name!r} is unknown; use "demo:majority" or "demo:parity"')
-    module, card = demo.load(name)
-    return _Found(module, spec, BooleanCube(DEMO_BITS, encoding="bits"), "sign", tuple(card.claims))
+    module, claims = demo.load(spec.removeprefix("demo:"))
+    return _Found(module, spec, BooleanCube(demo.LENGTH, encoding="bits"), "sign", claims)
 
 
 def _pretrained(path: Path, checkpoint: Path | None, dtype: Any) -> _Found:
