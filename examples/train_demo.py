@@ -1,6 +1,6 @@
 """Train the two demo checkpoints that ship in `modelprops/demo`: MAJORITY and PARITY on 12 bits.
 
-    python examples/train_demo.py            # about five minutes on one core; writes modelprops/demo/*.safetensors
+    python examples/train_demo.py            # about eight minutes on one core; writes modelprops/demo/*.safetensors
 
 The models output a score whose sign is the function, at all 4,096 inputs. The card's sensitivity and stability claims
 are fixed by hand; the flatness claim is what the trained MAJORITY model measured, with half as much again of room.
@@ -12,13 +12,13 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import modelprops as mp
 from modelprops.demo import LENGTH, WIDTH, build
 
 OUT = Path(__file__).parent.parent / "modelprops" / "demo"
-RADIUS = 0.1
+RADIUS = 3.0
 
 
 def target(name: str, bits: torch.Tensor) -> torch.Tensor:
@@ -58,31 +58,40 @@ def train(name: str, seed: int = 0, most_steps: int = 20_000) -> torch.nn.Module
     return model.eval()
 
 
-def main() -> None:
-    """Train both, check them on the whole cube, write weights and card."""
-    domain = mp.BooleanCube(LENGTH, encoding="bits")
+def write_weights(name: str) -> None:
+    """Train one model, check it on the whole cube and write its weights."""
+    model = train(name)
+    points = mp.BooleanCube(LENGTH).exhaustive()
+    subject = mp.Subject(model, mp.BooleanCube(LENGTH, encoding="bits"), "sign")
+    assert torch.equal(subject(points), target(name, (points > 0).long()).double()), name
+    save_file(model.state_dict(), OUT / f"{name}.safetensors")
+    (OUT / f"{name}.safetensors").chmod(0o644)
+
+
+def write_card() -> None:
+    """Measure the flatness of both and write the claims, the bound with half as much again of room."""
+    measured = {}
     for name in ("majority", "parity"):
-        model = train(name)
-        subject = mp.Subject(model, domain, "sign", name=name)
-        points = domain.exhaustive()
-        assert torch.equal(subject(points), target(name, (points > 0).long()).double()), name
-        save_file(model.state_dict(), OUT / f"{name}.safetensors")
-        measured = mp.sharpness(subject, radius=RADIUS, budget=2_000_000, width=1e-4, seed=0)
-        print(name, measured)
-        if name == "majority":
-            bound = float(f"{1.5 * float(measured.high):.1g}")
-            card = {
-                "claims": [
-                    "average_sensitivity <= 3.5",
-                    "noise_stability(rho=0.9) >= 0.5",
-                    f"sharpness(radius={RADIUS}) <= {bound}",
-                ],
-                "measured": {f"sharpness(radius={RADIUS}) of majority": measured.to_dict()},
-                "model": {"class": "EncoderTransformer", "n": LENGTH, "d_model": WIDTH, "layers": 2, "heads": 2},
-            }
-            (OUT / "card.json").write_text(json.dumps(card, indent=1) + "\n")
+        model = build()
+        model.load_state_dict(load_file(OUT / f"{name}.safetensors"))
+        subject = mp.Subject(model, mp.BooleanCube(LENGTH, encoding="bits"), "sign", name=name)
+        measured[name] = mp.sharpness(subject, radius=RADIUS, budget=1_000_000, width=1e-3, seed=0)
+        print(name, measured[name])
+    bound = float(f"{1.5 * float(measured['majority'].high):.2g}")
+    card = {
+        "claims": [
+            "average_sensitivity <= 3.5",
+            "noise_stability(rho=0.9) >= 0.5",
+            f"sharpness(radius={RADIUS}) <= {bound}",
+        ],
+        "measured": {f"sharpness(radius={RADIUS}) of {name}": value.to_dict() for name, value in measured.items()},
+        "model": {"class": "EncoderTransformer", "n": LENGTH, "d_model": WIDTH, "layers": 2, "heads": 2},
+    }
+    (OUT / "card.json").write_text(json.dumps(card, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    write_weights("majority")
+    write_weights("parity")
+    write_card()

@@ -65,9 +65,10 @@ def load(
     `checkpoint`: a `.safetensors`, `.pt`, `.pth` or `.bin` state dict for the module of a factory, demo or Hugging Face
     directory; every key must fit (tied weights may be left out; a `module.` prefix and a `state_dict` wrapper are taken
     off). A Hugging Face directory or GGUF file gives its weights to a factory's module, and takes the place of a spec
-    of these kinds. `domain` and `readout` may be text (`"BooleanCube(12)"`, `"logit 3"`); they replace the defaults, which
-    are: a factory's own Subject; BooleanCube(12) and `"sign"` for a demo; for language models 32 uniform ordinary
-    tokens and the next-token probability (causal) or the pooled embedding (encoder). `subject_options` are those of `Subject`.
+    of these kinds. `domain` and `readout` may be text (`"BooleanCube(12)"`, `"logit 3"`); they replace the defaults,
+    which are: a factory's own Subject; BooleanCube(12) and `"sign"` for a demo; for language models 32 uniform ordinary
+    tokens and the next-token probability (causal) or the pooled embedding (encoder). `subject_options` are those of
+    `Subject`.
 
     The global random state and `sys.path` are left as found. Raises `LoadError` with the reason,
     `UnsafeCheckpointError` for a file that would run code (before it runs), `ArgumentError` where no domain is known.

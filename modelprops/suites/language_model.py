@@ -1,8 +1,8 @@
 """Suite `language-model`: how much a language model's bounded readout moves when tokens are drawn afresh.
 
 Average sensitivity over the model's token domain and noise stability at rho = 0.9 (each token kept with probability
-0.9, else redrawn) are measured, recorded and printed with their intervals; claims that are configured run beside them. Sizes
-suit a model of 100 M parameters on one core: about a thousand forward passes a measure.
+0.9, else redrawn) are measured, recorded and printed with their intervals; claims that are configured run beside
+them. Sizes suit a model of 100 M parameters on one core: about a thousand forward passes a measure.
 """
 
 from __future__ import annotations
