@@ -30,7 +30,7 @@ from modelprops.domains import BooleanCube, Domain
 from modelprops.errors import ArgumentError, LoadError, ModelpropsError
 from modelprops.exported import load_exported
 from modelprops.preserve import random_state_kept
-from modelprops.readouts import Readout, Spec
+from modelprops.readouts import Readout, Spec, resolve
 from modelprops.specs import parse_domain, parse_readout
 from modelprops.subject import Subject
 
@@ -43,9 +43,9 @@ DEMO_BITS = 12
 
 @dataclass(frozen=True)
 class _Found:
-    """A module with what is known about its inputs and outputs."""
+    """A module (or a Subject's callable) with what is known about its inputs and outputs."""
 
-    module: torch.nn.Module
+    module: Any
     name: str
     domain: Domain | None = None
     readout: Spec | Readout = None
@@ -66,9 +66,10 @@ def load(
     `checkpoint`: a `.safetensors`, `.pt`, `.pth` or `.bin` state dict for the module of a factory, demo or Hugging Face
     directory; every key must fit (tied weights may be left out; a `module.` prefix and a `state_dict` wrapper are taken
     off). A Hugging Face directory or GGUF file gives its weights to a factory's module, and takes the place of a spec
-    of these kinds. `domain` and `readout` may be text (`"BooleanCube(12)"`, `"logit 3"`); they replace the defaults, which
-    are: a factory's own Subject; BooleanCube(12) and `"sign"` for a demo; for language models 32 uniform ordinary
-    tokens and the next-token probability (causal) or the pooled embedding (encoder). `subject_options` are those of `Subject`.
+    of these kinds. `domain` and `readout` may be text (`"BooleanCube(12)"`, `"logit 3"`); they replace the defaults,
+    which are: a factory's own Subject; BooleanCube(12) and `"sign"` for a demo; for language models 32 uniform ordinary
+    tokens and the next-token probability (causal) or the pooled embedding (encoder). `subject_options` are those of
+    `Subject`.
 
     The global random state and `sys.path` are left as found. Raises `LoadError` with the reason,
     `UnsafeCheckpointError` for a file that would run code (before it runs), `ArgumentError` where no domain is known.
@@ -81,7 +82,7 @@ def load(
     with random_state_kept():
         found = _found(os.fspath(spec), None if checkpoint is None else Path(checkpoint).expanduser(), dtype)
     given_domain = parse_domain(domain) if isinstance(domain, str) else domain
-    given_readout = parse_readout(readout) if isinstance(readout, str) else readout
+    given_readout = resolve(parse_readout(readout), None) if isinstance(readout, str) else readout
     return _subject(found, given_domain, given_readout, subject_options)
 
 
@@ -125,11 +126,11 @@ def _found(spec: str, checkpoint: Path | None, dtype: Any) -> _Found:
 
 
 def _demo(spec: str) -> _Found:
-    from modelprops import demo
-
     name = spec.removeprefix("demo:")
     if name not in ("majority", "parity"):
         raise LoadError(f'demo {name!r} is unknown; use "demo:majority" or "demo:parity"')
+    from modelprops import demo
+
     module, card = demo.load(name)
     return _Found(module, spec, BooleanCube(DEMO_BITS, encoding="bits"), "sign", tuple(card.claims))
 
@@ -153,6 +154,10 @@ def _pretrained(path: Path, checkpoint: Path | None, dtype: Any) -> _Found:
 def _with_weights(found: _Found, checkpoint: Path | None) -> _Found:
     if checkpoint is None:
         return found
+    if not isinstance(found.module, torch.nn.Module):
+        raise LoadError(
+            f"{found.name} is a plain callable, which has no weights; leave out checkpoint={str(checkpoint)!r}"
+        )
     if checkpoint.is_dir():
         weights = pretrained.load_directory(checkpoint).state_dict()
     elif checkpoint.suffix == ".gguf":
@@ -175,7 +180,7 @@ def _made(spec: str) -> _Found:
                 raise LoadError(f"{spec!r} is a {type(made).__name__}; name a function that returns an nn.Module")
             made = _guarded(made, f"the factory {spec!r}")
     if isinstance(made, Subject):
-        return _Found(made.module, made.name, made.domain, made.readout, made.claims, made)
+        return _Found(made._callable, made.name, made.domain, made.readout, made.claims, made)
     if not isinstance(made, torch.nn.Module):
         raise LoadError(f"the factory {spec!r} returned a {type(made).__name__}; return an nn.Module or a mp.Subject")
     return _Found(made, spec)
