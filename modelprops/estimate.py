@@ -80,6 +80,8 @@ class Estimate:
         """Return the interval of a scalar estimate in words, such as `99% interval [1.93, 2.07]`."""
         if self.method == "exact":
             return "exact"
+        if self.method == "search":
+            return "a one-sided bound: the maximum is at least this"
         side = f"[{_short(float(self.low))}, {_short(float(self.high))}]"
         return f"{_percent(self.confidence)} interval {side}"
 

@@ -38,7 +38,6 @@ FORMS = (
     '"pkg.module:factory", "path/to/file.py:factory", a Hugging Face directory, a .gguf or .pt2 file, "demo:majority", '
     '"demo:parity" or "hf:NAME"'
 )
-DEMO_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -126,19 +125,18 @@ def _found(spec: str, checkpoint: Path | None, dtype: Any) -> _Found:
 
 
 def _demo(spec: str) -> _Found:
-    name = spec.removeprefix("demo:")
-    if name not in ("majority", "parity"):
-        raise LoadError(f'demo {name!r} is unknown; use "demo:majority" or "demo:parity"')
     from modelprops import demo
 
-    module, card = demo.load(name)
-    return _Found(module, spec, BooleanCube(DEMO_BITS, encoding="bits"), "sign", tuple(card.claims))
+    module, claims = demo.load(spec.removeprefix("demo:"))
+    return _Found(module, spec, BooleanCube(demo.LENGTH, encoding="bits"), "sign", claims)
 
 
 def _pretrained(path: Path, checkpoint: Path | None, dtype: Any) -> _Found:
-    name = path.name
     if checkpoint is not None and (checkpoint.is_dir() or checkpoint.suffix == ".gguf"):
-        path, name, checkpoint = checkpoint, checkpoint.name, None
+        path, checkpoint = checkpoint, None
+    *_, parent, name = path.resolve().parts
+    if name == "model":
+        name = f"{parent}/{name}"
     if path.suffix == ".gguf":
         if checkpoint is not None:
             raise LoadError(f"{path} carries its own weights; to load {checkpoint} give its Hugging Face directory")

@@ -318,7 +318,7 @@ def test_an_exported_program_that_would_run_code_is_refused_before_it_is_loaded(
     def name(member: str, content: bytes) -> bytes:
         return content.replace(b'"name": "x"', b'"name": "x=print()"') if "models/" in member else content
 
-    cases = {sample: r"sample_inputs/model\.pt.*open", weight: r"weight_0.*open", expression: "the expression 'open"}
+    cases = {sample: r"sample_inputs/model\.pt.*open", weight: r"weight_0.*open", expression: "the expression .open"}
     for change, reason in {**cases, operator: r"serialization\.os\.remove", name: "source code"}.items():
         path = tmp_path / f"{change.__name__}.pt2"
         rewritten(tmp_path / "m.pt2", path, change)
@@ -364,3 +364,13 @@ def test_a_readout_is_read_from_text() -> None:
 def test_a_safetensors_file_is_read_as_it_was_saved(tmp_path: Path) -> None:
     save_file(tensors(), tmp_path / "w.safetensors")
     assert all(torch.equal(value, tensors()[name]) for name, value in state_dict_of(tmp_path / "w.safetensors").items())
+
+
+def test_a_demo_comes_with_its_domain_readout_and_claims() -> None:
+    subject = mp.load("demo:parity")
+    assert subject.domain == mp.BooleanCube(12, "bits")
+    assert subject.readout.name == "sign"
+    assert subject.claims
+    points = subject.domain.exhaustive()
+    assert torch.equal(subject(points).abs(), torch.ones(4096, dtype=torch.float64))
+    assert mp.load("demo:majority").claims == subject.claims

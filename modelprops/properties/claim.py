@@ -90,19 +90,12 @@ class Claim:
                 self._hint(plan, value, outcome),
                 log_e,
             )
-        if (run := current()) is not None:
-            run.record(verdict)
-        return verdict
+        return recorded(verdict)
 
     def require(self, subject: Any, **options: Any) -> Verdict:
         """Return the verdict of a claim that holds; raise `PropertyViolation` or `Inconclusive` otherwise."""
         __tracebackhide__ = True
-        verdict = self.check(subject, **options)
-        if verdict.outcome == "fail":
-            raise PropertyViolation(failure_text(verdict), verdict)
-        if verdict.outcome == "inconclusive":
-            raise Inconclusive(failure_text(verdict), verdict)
-        return verdict
+        return required(self.check(subject, **options))
 
     def _reproduce(self, value: Estimate) -> str:
         run = current()
@@ -163,6 +156,23 @@ def named_measure(name: str) -> Measure:
     known = [key for key in names if names[key].startswith("properties.") and not key.startswith("assert")]
     measures = [key for key in known if isinstance(getattr(modelprops, key), Measure)]
     raise ArgumentError(f"{name!r} is not a measure; the measures are: {', '.join(measures)}")
+
+
+def recorded(verdict: Verdict) -> Verdict:
+    """Record a verdict for the report, if a test runs, and return it."""
+    if (run := current()) is not None:
+        run.record(verdict)
+    return verdict
+
+
+def required(verdict: Verdict) -> Verdict:
+    """Return a verdict that is a pass; raise `PropertyViolation` or `Inconclusive` with the failure text otherwise."""
+    __tracebackhide__ = True
+    if verdict.outcome == "fail":
+        raise PropertyViolation(failure_text(verdict), verdict)
+    if verdict.outcome == "inconclusive":
+        raise Inconclusive(failure_text(verdict), verdict)
+    return verdict
 
 
 def require_at_least_zero(name: str, value: float) -> float:

@@ -69,7 +69,7 @@ def noise_stability(
         exact_evaluations=enumerable,
         details=lambda values, level: _three_numbers(values, subject, level),
         minimise=lambda witness, high: witness if high else _minimised(subject, witness),
-        hint="the two inputs above are close and their outputs far apart; parity keeps only rho^n",
+        hint="redrawing a few coordinates of this input changes the output; a dictator keeps rho, parity only rho^n",
     )
 
 
