@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -53,7 +54,8 @@ def state_dict_of(path: Path) -> dict[str, torch.Tensor]:
 def unpickled(source: Path | bytes, shown: str) -> Any:
     """Read what `torch.save` wrote, tensors and plain containers only."""
     try:
-        with _opened(source) as file:
+        with _opened(source) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         with _opened(source) as file:

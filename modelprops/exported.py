@@ -61,9 +61,10 @@ def load_exported(path: Path) -> torch.nn.Module:
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if node.name in program.graph_signature.user_inputs and isinstance(value, torch.Tensor) and value.ndim:
-            if isinstance(value.shape[0], int):
+            rows: Any = value.shape[0]
+            if isinstance(rows, int):
                 raise LoadError(
-                    f"{path} was exported for the batch size {value.shape[0]} alone; export it with "
+                    f"{path} was exported for the batch size {rows} alone; export it with "
                     'dynamic_shapes=({0: torch.export.Dim("batch")},)'
                 )
             break

@@ -30,7 +30,7 @@ from modelprops.domains import BooleanCube, Domain
 from modelprops.errors import ArgumentError, LoadError, ModelpropsError
 from modelprops.exported import load_exported
 from modelprops.preserve import random_state_kept
-from modelprops.readouts import Readout, Spec
+from modelprops.readouts import Readout, Spec, resolve
 from modelprops.specs import parse_domain, parse_readout
 from modelprops.subject import Subject
 
@@ -42,9 +42,9 @@ FORMS = (
 
 @dataclass(frozen=True)
 class _Found:
-    """A module with what is known about its inputs and outputs."""
+    """A module (or a Subject's callable) with what is known about its inputs and outputs."""
 
-    module: torch.nn.Module
+    module: Any
     name: str
     domain: Domain | None = None
     readout: Spec | Readout = None
@@ -81,7 +81,7 @@ def load(
     with random_state_kept():
         found = _found(os.fspath(spec), None if checkpoint is None else Path(checkpoint).expanduser(), dtype)
     given_domain = parse_domain(domain) if isinstance(domain, str) else domain
-    given_readout = parse_readout(readout) if isinstance(readout, str) else readout
+    given_readout = resolve(parse_readout(readout), None) if isinstance(readout, str) else readout
     return _subject(found, given_domain, given_readout, subject_options)
 
 
@@ -132,9 +132,11 @@ def _demo(spec: str) -> _Found:
 
 
 def _pretrained(path: Path, checkpoint: Path | None, dtype: Any) -> _Found:
-    name = path.name
     if checkpoint is not None and (checkpoint.is_dir() or checkpoint.suffix == ".gguf"):
-        path, name, checkpoint = checkpoint, checkpoint.name, None
+        path, checkpoint = checkpoint, None
+    *_, parent, name = path.resolve().parts
+    if name == "model":
+        name = f"{parent}/{name}"
     if path.suffix == ".gguf":
         if checkpoint is not None:
             raise LoadError(f"{path} carries its own weights; to load {checkpoint} give its Hugging Face directory")
@@ -150,6 +152,10 @@ def _pretrained(path: Path, checkpoint: Path | None, dtype: Any) -> _Found:
 def _with_weights(found: _Found, checkpoint: Path | None) -> _Found:
     if checkpoint is None:
         return found
+    if not isinstance(found.module, torch.nn.Module):
+        raise LoadError(
+            f"{found.name} is a plain callable, which has no weights; leave out checkpoint={str(checkpoint)!r}"
+        )
     if checkpoint.is_dir():
         weights = pretrained.load_directory(checkpoint).state_dict()
     elif checkpoint.suffix == ".gguf":
@@ -172,7 +178,7 @@ def _made(spec: str) -> _Found:
                 raise LoadError(f"{spec!r} is a {type(made).__name__}; name a function that returns an nn.Module")
             made = _guarded(made, f"the factory {spec!r}")
     if isinstance(made, Subject):
-        return _Found(made.module, made.name, made.domain, made.readout, made.claims, made)
+        return _Found(made._callable, made.name, made.domain, made.readout, made.claims, made)
     if not isinstance(made, torch.nn.Module):
         raise LoadError(f"the factory {spec!r} returned a {type(made).__name__}; return an nn.Module or a mp.Subject")
     return _Found(made, spec)
