@@ -74,7 +74,9 @@ class Subject:
             raise ArgumentError(f'batch_size={batch_size!r} is not a positive integer; use "auto" or a number')
         self._callable = _placed(_unwrapped(module), device, _dtype(dtype))
         self.domain = domain
-        self.readout = resolve(readout, range)
+        # A module may know the range of what it returns, such as the Boolean functions of this package.
+        known = getattr(self._callable, "range", None) if readout is None else None
+        self.readout = resolve(readout, range or known)
         self.name = name or getattr(module, "__name__", None) or type(module).__name__
         self.claims = tuple(claims)
         self.batch_size = batch_size

@@ -81,7 +81,7 @@ def test_items_are_parametrised_per_checkpoint(pytester: pytest.Pytester) -> Non
     pytester.makepyfile("""
         def test_it(checkpoint): assert checkpoint.endswith(".txt")
     """)
-    result = pytester.runpytest("--modelprops", "--modelprops-checkpoint=*.txt", "-v")
+    result = pytester.runpytest("--modelprops", "--modelprops-checkpoint=*.txt", "-v", "-p", "no:randomly")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*test_it[[]first.txt[]]*", "*test_it[[]second.txt[]]*"])
 
