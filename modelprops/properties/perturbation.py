@@ -17,6 +17,9 @@ POSITIONAL = r"(?i)(^|[._])(wpe|pos|position|positions|positional)([._]|$)|pos(i
 
 NORMALISATIONS = ("none", "filter", "relative")
 
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs, points) -> one value an input, or their mean."""
+
 
 def perturbed_parameters(subject: Subject, exclude: str | None = POSITIONAL) -> dict[str, torch.nn.Parameter]:
     """Return each distinct parameter once (tied weights have one name) that `exclude` does not match.
