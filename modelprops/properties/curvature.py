@@ -52,7 +52,7 @@ def curvature(
     chunk: int | None = None,
     estimator: str = "hutch++",
 ) -> Plan:
-    """Curvature of l(theta) = mean of loss(T_theta(x), x) over a batch of `inputs` points (the whole domain if smaller).
+    """Curvature of l(theta) = mean of loss(T_theta(x), x) over `inputs` points, the whole domain if it is smaller.
 
     `operator`: `"hessian"` H = d^2 l / d theta^2, or `"ggn"` G = J' (d^2 loss / dT^2) J, positive semidefinite for a
     convex loss. `loss`: a function of (outputs, points), torch operations on the readout's float64 values, one value

@@ -17,7 +17,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from modelprops.errors import ArgumentError, CurvatureError, OutputError
-from modelprops.properties.perturbation import Loss
+from modelprops.properties.perturbation import Loss, shaped
 from modelprops.subject import Subject
 
 OPERATORS = ("hessian", "ggn")
@@ -30,7 +30,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """Differentiate, with kernels that allow it twice: MATH attention, unfused encoder layers, no cuDNN (for its RNN)."""
+    """Differentiate, with kernels that allow it twice: MATH attention, unfused encoder layers, no cuDNN (its RNN)."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -70,8 +70,9 @@ class Products:
     """v -> Hv or v -> J^T H_L J v of (1/m) sum of loss(output, points) over m points, as flat vectors.
 
     `parameters` are the weights differentiated by, each distinct tensor once; vectors are flat (p,), float32 or
-    float64, on the first parameter's device. `spent` counts the inputs passed through the model, forwards, and again
-    for every product. Raises `ArgumentError` for a loss or readout without a gradient.
+    float64, on the first parameter's device. The loss is given `targets` in place of the points, if there are any.
+    `spent` counts the inputs passed through the model, forwards, and again for every product. Raises `ArgumentError`
+    for a loss or readout without a gradient.
     """
 
     subject: Subject
@@ -80,6 +81,7 @@ class Products:
     points: torch.Tensor
     operator: str = "hessian"
     chunk: int | None = None
+    targets: torch.Tensor | None = None
     spent: int = 0
     _kept: _Linearised | None = field(default=None, repr=False)
 
@@ -105,7 +107,7 @@ class Products:
 
     def product(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the operator applied to a flat vector; non-finite entries are an error."""
-        parts = self._split(vector)
+        parts = {name: part.to(self.parameters[name].dtype) for name, part in shaped(vector, self.parameters).items()}
         total = torch.zeros(self.size, dtype=self.dtype, device=self.device)
         with twice_differentiable():
             for linearised in self._linearisations():
@@ -120,44 +122,51 @@ class Products:
 
     def gradient(self, offset: torch.Tensor | None = None) -> torch.Tensor:
         """Return the gradient of the batch loss, at the parameters moved by a flat `offset`."""
+        return self.value_and_gradient(offset)[1]
+
+    def value_and_gradient(self, offset: torch.Tensor | None = None) -> tuple[float, torch.Tensor]:
+        """Return the batch loss and its gradient, at the parameters moved by a flat `offset`."""
+        loss = 0.0
         total = torch.zeros(self.size, dtype=self.dtype, device=self.device)
         with twice_differentiable():
-            for part in self._parts():
+            for part, target in self._parts():
                 leaves = self._leaves(offset)
-                value = self._batch_loss(self._outputs(part, leaves), part)
+                value = self._batch_loss(self.subject.differentiable(part, leaves), target)
+                loss += float(value.detach())
                 total += self._joined(_gradients(value, [leaves[name] for name in self.parameters]))
         self.spent += len(self.points)
-        return total
+        return loss, total
 
     def outputs(self, offset: torch.Tensor | None = None) -> torch.Tensor:
         """Return the subject's outputs at the parameters moved by a flat `offset`, without a graph."""
         self.spent += len(self.points)
         with twice_differentiable():
-            return torch.cat([self._outputs(part, self._leaves(offset)).detach() for part in self._parts()])
+            leaves = self._leaves(offset)
+            return torch.cat([self.subject.differentiable(part, leaves).detach() for part, _ in self._parts()])
 
     def loss_gradient(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the batch loss by the outputs themselves."""
         leaf = outputs.detach().requires_grad_()
         with torch.enable_grad():
-            return _gradients(self._batch_loss(leaf, self.points), [leaf])[0]
+            return _gradients(self._batch_loss(leaf, self._targets), [leaf])[0]
 
     def _linearisations(self) -> Iterator[_Linearised]:
         if self._kept is not None:
             yield self._kept
             return
-        for part in self._parts():
-            linearised = self._linearise(part)
+        for part, target in self._parts():
+            linearised = self._linearise(part, target)
             if len(part) == len(self.points):
                 self._kept = linearised
             yield linearised
 
-    def _linearise(self, part: torch.Tensor) -> _Linearised:
+    def _linearise(self, part: torch.Tensor, target: torch.Tensor) -> _Linearised:
         leaves = self._leaves(None)
         chosen = [leaves[name] for name in self.parameters]
-        outputs = self._outputs(part, leaves)
+        outputs = self.subject.differentiable(part, leaves)
         self.spent += len(part)
         if self.operator == "hessian":
-            value = self._batch_loss(outputs, part)
+            value = self._batch_loss(outputs, target)
             return _Linearised(chosen, _gradients(value, chosen, create_graph=True))
         _require_graph(outputs, self.subject)
         cotangent = torch.zeros_like(outputs, requires_grad=True)
@@ -165,7 +174,7 @@ class Products:
             outputs, chosen, cotangent, create_graph=True, allow_unused=True, materialize_grads=True
         )
         at = outputs.detach().requires_grad_()
-        by_output = _gradients(self._batch_loss(at, part), [at], create_graph=True)
+        by_output = _gradients(self._batch_loss(at, target), [at], create_graph=True)
         return _Linearised(chosen, transposed, outputs, cotangent, at, by_output[0])
 
     def _batch_loss(self, outputs: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -177,36 +186,30 @@ class Products:
         _require_graph(value, self.subject)
         return value.sum() / len(self.points) if value.ndim else value * (len(points) / len(self.points))
 
-    def _outputs(self, points: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self.subject.differentiable(points, leaves)
+    @property
+    def _targets(self) -> torch.Tensor:
+        return self.points if self.targets is None else self.targets
 
     def _leaves(self, offset: torch.Tensor | None) -> dict[str, torch.Tensor]:
         """Detached stand-ins for all parameters; only the chosen ones require a gradient, whatever the model says."""
-        moved = None if offset is None else self._split(offset)
+        moved = None if offset is None else shaped(offset, self.parameters)
         leaves = {}
         for name, weight in self.subject.module.named_parameters():
             leaf = weight.detach()
             if name in self.parameters:
                 if moved is not None:
-                    leaf = (leaf + moved[name]).to(leaf.dtype)
+                    leaf = (leaf + moved[name]).to(weight.dtype)
                 leaf = leaf.requires_grad_()
             leaves[name] = leaf
         return leaves
 
-    def _split(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        parts, start = {}, 0
-        for name, weight in self.parameters.items():
-            part = vector[start : start + weight.numel()].view(weight.shape)
-            parts[name] = part.to(device=weight.device, dtype=weight.dtype)
-            start += weight.numel()
-        return parts
-
     def _joined(self, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return torch.cat([tensor.detach().flatten().to(self.device, self.dtype) for tensor in tensors])
 
-    def _parts(self) -> tuple[torch.Tensor, ...]:
+    def _parts(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         assert self.chunk is not None
-        return self.points.split(min(self.chunk, len(self.points)))
+        size = min(self.chunk, len(self.points))
+        return zip(torch.split(self.points, size), torch.split(self._targets, size), strict=True)
 
     def _fitting_chunk(self) -> int:
         """As many inputs as have a graph of at most `GRAPH_BYTES`, judged by the graphs of one and of two inputs."""
@@ -226,7 +229,7 @@ class Products:
             return tensor
 
         with twice_differentiable(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            graph = self._linearise(self.points[:inputs])
+            graph = self._linearise(self.points[:inputs], self._targets[:inputs])
         del graph
         return sum(seen.values())
 
@@ -246,7 +249,9 @@ class _Linearised:
         parts = list(vector.values())
         if self.outputs is None:
             return _backward(self.gradient, self.leaves, parts)
-        assert self.cotangent is not None and self.at is not None and self.by_output is not None
+        assert self.cotangent is not None
+        assert self.at is not None
+        assert self.by_output is not None
         # J^T u is linear in u, so its derivative along v with respect to u is J v.
         pushed = _backward(self.gradient, [self.cotangent], parts)[0]
         curved = _backward((self.by_output,), [self.at], [pushed])[0]
@@ -280,7 +285,9 @@ def _require_graph(value: torch.Tensor, subject: Subject) -> None:
         )
 
 
-def self_check(products: Products, seed_vectors: tuple[torch.Tensor, torch.Tensor], inputs: int = 8) -> dict[str, float]:
+def self_check(
+    products: Products, seed_vectors: tuple[torch.Tensor, torch.Tensor], inputs: int = 8
+) -> dict[str, float]:
     """Compare products on a few inputs with their mirror image and with one central difference; return the errors.
 
     Symmetry: u'Hv = v'Hu. Difference: Hv against (g(theta + hv) - g(theta - hv)) / 2h (Gauss-Newton: v'Gv against
@@ -294,6 +301,7 @@ def self_check(products: Products, seed_vectors: tuple[torch.Tensor, torch.Tenso
         products.points[:inputs],
         products.operator,
         min(inputs, products.chunk or inputs),
+        None if products.targets is None else products.targets[:inputs],
     )
     u, v = (vector / vector.norm() for vector in seed_vectors)
     hu, hv = part.product(u), part.product(v)
@@ -326,9 +334,8 @@ def _reference(part: Products) -> Products:
     if copy is None:
         return part
     own = dict(copy.module.named_parameters())
-    return Products(
-        copy, {name: own[name] for name in part.parameters}, part.loss, part.points, part.operator, part.chunk
-    )
+    parameters = {name: own[name] for name in part.parameters}
+    return Products(copy, parameters, part.loss, part.points, part.operator, part.chunk, part.targets)
 
 
 def _difference_error(reference: Products, part: Products, v: torch.Tensor, hv: torch.Tensor) -> float:
@@ -364,8 +371,8 @@ def _ggn_difference(reference: Products, v: torch.Tensor, h: float) -> tuple[tor
     pushed = (above - below) / (2 * h)
     middle = (above + below) / 2
     step = 1e-5 * float(middle.norm() + 1) / max(float(pushed.norm()), 1e-30)
-    curved = (
-        reference.loss_gradient(middle + step * pushed) - reference.loss_gradient(middle - step * pushed)
-    ) / (2 * step)
+    curved = (reference.loss_gradient(middle + step * pushed) - reference.loss_gradient(middle - step * pushed)) / (
+        2 * step
+    )
     noise = 100 * torch.finfo(torch.float32).eps * float(above.norm()) ** 2 / h**2
     return (pushed * curved).sum().double()[None], noise

@@ -36,7 +36,7 @@ class Ritz:
 
     @property
     def error(self) -> float:
-        """min(r, r^2 / gap): how far the eigenvalue is, the gap to the rest of the spectrum read off the Ritz values."""
+        """min(r, r^2 / gap): how far the eigenvalue is, the gap to the rest of the spectrum read off Ritz values."""
         if len(self.values) < 2:
             return self.residual
         gap = self.top - float(self.values[-2]) - float(self.residuals[-2])
