@@ -67,7 +67,8 @@ def curvature(
       pointwise.
 
     All statements are about the batch drawn with `seed`. `exclude`: a regular expression of parameter names left out;
-    `"^(?!head)"` keeps only those of `head`. Frozen parameters count, tied ones once. `chunk`: inputs differentiated
+    `"^(?!head)"` keeps only those of `head`. Frozen parameters count, tied ones once, the padding row of an
+    embedding not (torch defines its gradient as 0). `chunk`: inputs differentiated
     at a time; by default all, with the graph kept between products, where that fits a GiB, else as many as fit.
     Half-precision weights are taken as stored and computed with in float32. Attention runs in the MATH kernel
     (recorded in `details`): fused kernels have no second derivative. A product of m inputs counts m evaluations.

@@ -303,7 +303,8 @@ def self_check(
         min(inputs, products.chunk or inputs),
         None if products.targets is None else products.targets[:inputs],
     )
-    u, v = (vector / vector.norm() for vector in seed_vectors)
+    moving = _moving_entries(part)
+    u, v = (vector * moving / (vector * moving).norm().clamp_min(1e-30) for vector in seed_vectors)
     hu, hv = part.product(u), part.product(v)
     symmetry = _asymmetry(u, v, hu, hv)
     difference = _difference_error(_reference(part), part, v, hv)
@@ -317,6 +318,21 @@ def self_check(
             "excluding layers with exclude="
         )
     return {"symmetry_error": symmetry, "difference_error": difference}
+
+
+def _moving_entries(products: Products) -> torch.Tensor:
+    """1 for entries with a gradient, 0 for the padding row of an embedding, which torch holds fixed by definition."""
+    mask = torch.ones(products.size, dtype=products.dtype, device=products.device)
+    entries = shaped(mask, products.parameters)
+    fixed = {
+        id(submodule.weight): submodule.padding_idx
+        for submodule in products.subject.module.modules()
+        if isinstance(submodule, torch.nn.Embedding) and submodule.padding_idx is not None
+    }
+    for name, weight in products.parameters.items():
+        if id(weight) in fixed:
+            entries[name][fixed[id(weight)]] = 0.0
+    return torch.cat([entry.flatten().to(products.device) for entry in entries.values()])
 
 
 def _asymmetry(u: torch.Tensor, v: torch.Tensor, hu: torch.Tensor, hv: torch.Tensor) -> float:

@@ -187,7 +187,7 @@ class _Search:
 
             def fresh(generator: torch.Generator = generator) -> torch.Tensor:
                 noise = torch.randn(products.size, generator=generator, dtype=products.dtype).to(products.device)
-                return noise / noise.norm()
+                return noise.div(noise.norm())
 
             start = fresh()
             if k == 0 and self.loss is not None:

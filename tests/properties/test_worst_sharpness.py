@@ -184,9 +184,7 @@ def test_two_dimensional_slice_is_the_loss_at_the_moved_weights() -> None:
     before = [weight.clone() for weight in module.parameters()]
     found = mp.landscape(subject, radius=0.3, dimensions=2, points=3, loss=loss, seed=1)
     assert all(torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True))
-    first, second = (
-        direction(perturbed_parameters(subject), 0.3, seed, "filter") for seed in found.direction_seeds
-    )
+    first, second = (direction(perturbed_parameters(subject), 0.3, seed, "filter") for seed in found.direction_seeds)
     points = subject.domain.exhaustive()
     for (i, j), value in np.ndenumerate(found.values):
         moved = {
