@@ -121,6 +121,18 @@ class Subject:
         self.probe()
         return self._checked(points, self._batched(points, parameters))
 
+    def differentiable(self, points: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Return values at `points`, in one batch on the module's device, with a graph back to `parameters`.
+
+        For derivatives by autograd: `parameters` are leaves that require a gradient and stand in for the module's own,
+        so neither `.grad` nor `requires_grad` of the module is touched. Eval mode, state preserved.
+        """
+        self.probe()
+        with preserved(self._as_module()), torch.inference_mode(False), torch.enable_grad():
+            reading = self.readout.read(self._forward(self._encode(points), parameters))
+        self._checked(points, reading)
+        return reading.values
+
     def steady(self) -> AbstractContextManager[None]:
         """Prepare the module once for a series of calls, and leave it as found at the end."""
         return preserved(self._as_module())
