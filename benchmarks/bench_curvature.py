@@ -125,8 +125,10 @@ def truth(subject: mp.Subject) -> dict[str, float]:
     options = {"loss": squared_error, "inputs": BATCH, "seed": SEED}
     top = mp.curvature(subject, width=2e-2, **options)
     trace = mp.curvature(subject, quantity="trace", width=1e-9, budget=BATCH * 500, **options)
-    print(f"truth: top {top.value:.4f} +- {top.details['residual']:.1g}, trace {trace.value:.3f} +- "
-          f"{trace.details['standard_error']:.2g}")
+    print(
+        f"truth: top {top.value:.4f} +- {top.details['residual']:.1g}, trace {trace.value:.3f} +- "
+        f"{trace.details['standard_error']:.2g}"
+    )
     return {"top": float(top.value), "trace": float(trace.value)}
 
 

@@ -77,7 +77,8 @@ class Plan:
     stands in for a design where the quantity is no mean of independent units (an eigenvalue, a quantile, a maximum);
     it is given the options and, for a claim, the goal.
     `details(sample values)` adds what else the units tell. `describe(witness)` says in words what a witness shows.
-    `simpler(witness)` returns smaller witnesses that are as extreme, for minimisation.
+    `witness(values, high)` finds, for a vector measure, the input that shows its greatest (or least) component;
+    `minimise(witness, high)` makes a witness smaller while it stays as extreme.
     """
 
     design: Design | None = None
@@ -86,6 +87,7 @@ class Plan:
     solve: Callable[[Options, Goal | None], Solved] | None = None
     details: Callable[[np.ndarray[Any, Any], float], Mapping[str, Any]] | None = None
     guarantee: str | None = None
+    witness: Callable[[Number, bool], Witness | None] | None = None
     minimise: Callable[[Witness, bool], Witness] | None = None
     hint: str = ""
 
@@ -113,11 +115,12 @@ class Measure:
     (stop when the interval is this narrow), `seed`, `exact` (`"auto"`, True or False).
     """
 
-    def __init__(self, plan: Callable[..., Plan], version: int) -> None:
+    def __init__(self, plan: Callable[..., Plan], version: int, counts: bool = False) -> None:
         update_wrapper(self, plan)
         self.plan = plan
         self.name: str = plan.__name__
         self.version = version
+        self.counts = counts
         self.parameters = _keyword_parameters(plan)
         self.__signature__ = _full_signature(plan)
 
@@ -161,14 +164,15 @@ class Measure:
             raise ArgumentError(f"{self.name} needs {', '.join(missing)}=; its parameters are: {known}")
 
 
-def measure(version: int = 1) -> Callable[[Callable[..., Plan]], Measure]:
+def measure(version: int = 1, *, counts: bool = False) -> Callable[[Callable[..., Plan]], Measure]:
     """Make a public measure of a function from (subject, parameters) to a `Plan`.
 
-    `version` is the version of the definition: stored with every baseline, compared before any comparison.
+    `version` is the version of the definition: stored with every baseline, compared before any comparison. `counts`
+    says that the values are whole numbers, whose claims have tolerance 0 unless one is given.
     """
 
     def decorate(plan: Callable[..., Plan]) -> Measure:
-        return Measure(plan, version)
+        return Measure(plan, version, counts)
 
     return decorate
 
