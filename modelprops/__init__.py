@@ -12,6 +12,7 @@ _PUBLIC = {
     "BooleanCube": "domains",
     "Tokens": "domains",
     "Gaussian": "domains",
+    "Embeddings": "embeddings",
     "Subject": "subject",
     "load": "loading",
     # results

@@ -2,11 +2,13 @@
 
 `torch.export.load` unpickles freely where the archive says so, evaluates symbolic sizes with `sympify` and resolves
 operator names by attribute; so each is checked against what `torch.export.save` writes for a plain tensor program.
+Guards, which are Python source, are left out.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import logging
 import re
@@ -21,7 +23,7 @@ from modelprops.checkpoints import unpickled
 from modelprops.errors import LoadError, UnsafeCheckpointError
 
 _OPERATOR = re.compile(
-    r"torch\.ops\.(aten|prims|higher_order|quantized|quantized_decomposed|torchvision)(\.\w+){1,2}"
+    r"torch\.ops\.(?!aten\.(from_file|save|load)\b)(aten|prims|higher_order|quantized|quantized_decomposed|torchvision)(\.\w+){1,2}"
     r"|torch\.(sym_\w+|_sym_\w+|_check\w*)|torch\._C\._(set_grad_enabled|functorch\.\w+)"
     r"|_operator\.(?!attrgetter|methodcaller|call)\w+|math\.\w+"
 )
@@ -68,7 +70,7 @@ def load_exported(path: Path) -> torch.nn.Module:
                     'dynamic_shapes=({0: torch.export.Dim("batch")},)'
                 )
             break
-    return program.module()
+    return _without_guards(program)
 
 
 def _loaded(path: Path) -> torch.export.ExportedProgram:
@@ -87,24 +89,32 @@ def _loaded(path: Path) -> torch.export.ExportedProgram:
             logger.setLevel(level)
 
 
+def _without_guards(program: torch.export.ExportedProgram) -> torch.nn.Module:
+    """The module without the guards that the file brings as Python source, which torch would evaluate."""
+    if "check_guards" in inspect.signature(program.module).parameters:
+        return program.module(check_guards=False)
+    return program.module()
+
+
 def _refuse_unsafe(path: Path) -> None:
-    """Look at every member through the reader that will load it, so that both see the same bytes."""
+    """Look at every member through the reader that will load it, which finds names whatever their case."""
     from torch.export.pt2_archive._package import PT2ArchiveReader
 
     with PT2ArchiveReader(str(path)) as archive:
         members = archive.get_file_names()
         if not any(member.startswith("models/") for member in members):
             raise LoadError(f"{path} holds no program in the current format; export it again with torch.export.save")
-        if len(members) != len(set(members)):
+        if len(members) != len({member.lower() for member in members}):
             _refuse(path, "two members of the same name")
         for member in members:
-            if member.startswith("data/aotinductor"):
+            lowered = member.lower()
+            if lowered.startswith("data/aotinductor"):
                 _refuse(path, f"the compiled library {member}")
-            if member.endswith((".pt", ".pkl", ".pickle")):
+            if lowered.endswith((".pt", ".pkl", ".pickle")):
                 unpickled(archive.read_bytes(member), f"{path} ({member})")
-            if member.endswith("_config.json"):
+            if lowered.endswith("_config.json"):
                 _check_payloads(path, archive, member)
-            elif member.startswith("models/"):
+            elif lowered.startswith("models/"):
                 _check_program(path, json.loads(archive.read_bytes(member)))
 
 
@@ -124,7 +134,7 @@ def _check_program(path: Path, program: Any) -> None:
             _refuse(path, f"the expression {value!r}")
         if key == "target" and not _OPERATOR.fullmatch(value):
             _refuse(path, f"the operator {value!r}")
-        if key in ("name", "as_name") and not _NAME.fullmatch(value):
+        if key.endswith("name") and not _NAME.fullmatch(value):
             _refuse(path, f"the name {value!r}, which would become source code")
         if key in ("in_spec", "out_spec") and "default_factory_module" in value:
             _refuse(path, "the import of a defaultdict's factory")

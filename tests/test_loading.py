@@ -294,6 +294,19 @@ def test_an_exported_program_loads_and_a_single_batch_size_is_refused(tmp_path: 
         mp.load(tmp_path / "fixed.pt2", domain="BooleanCube(6)")
 
 
+def test_an_exported_transformer_passes_the_inspection(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module = torch.nn.Sequential(torch.nn.Embedding(20, 8), torch.nn.TransformerEncoder(layer, 2), torch.nn.Flatten())
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module.eval(), (torch.zeros(4, 5).long(),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "t.pt2")
+    subject = mp.load(tmp_path / "t.pt2", domain="Tokens(20, 5)")
+    points = subject.domain.sample(3, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.allclose(subject(points), module(points).double(), atol=1e-5)
+
+
 def test_an_exported_program_that_would_run_code_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
     exported(tmp_path / "m.pt2")
     trace = tmp_path / "trace"
@@ -316,7 +329,16 @@ def test_an_exported_program_that_would_run_code_is_refused_before_it_is_loaded(
         return content.replace(b"torch.ops.aten.tanh.default", b"torch.serialization.os.remove")
 
     def name(member: str, content: bytes) -> bytes:
-        return content.replace(b'"name": "x"', b'"name": "x=print()"') if "models/" in member else content
+        return content.replace(b'"input"', b'"input=print()"') if "models/" in member else content
+
+    def guard(member: str, content: bytes) -> bytes:
+        code = json.dumps([f"open({str(trace)!r}, 'w')"]).encode()
+        return re.sub(rb'"guards_code": \[[^]]*\](?=[,}])', lambda _: b'"guards_code": ' + code, content)
+
+    rewritten(tmp_path / "m.pt2", tmp_path / "guard.pt2", guard)
+    assert trace.name.encode() in (tmp_path / "guard.pt2").read_bytes()
+    mp.load(tmp_path / "guard.pt2", domain="BooleanCube(6)")(mp.BooleanCube(6).exhaustive())
+    assert not trace.exists()
 
     cases = {sample: r"sample_inputs/model\.pt.*open", weight: r"weight_0.*open", expression: "the expression .open"}
     for change, reason in {**cases, operator: r"serialization\.os\.remove", name: "source code"}.items():

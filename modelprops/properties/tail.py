@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from modelprops.domains import Gaussian, generator_of
+from modelprops.domains import generator_of
 from modelprops.errors import ArgumentError
 from modelprops.estimate import Array, Verdict
 from modelprops.inference.levels import MOST_LEVELS, Row, gap_row, influence_row, moment_row, tail_bounds
@@ -18,6 +18,7 @@ from modelprops.properties.claim import claim, require_at_least_zero
 from modelprops.properties.measure import Exact, Plan, measure
 from modelprops.properties.sensitivity import MOST_NEIGHBOURS, sensitivities, squared_change
 from modelprops.properties.spectrum import level_weights_of
+from modelprops.properties.stability import nested_partners, rows_of
 from modelprops.properties.tables import is_enumerable
 from modelprops.readouts import Reading
 from modelprops.subject import Subject
@@ -55,6 +56,11 @@ def spectral_tail(
         raise ArgumentError(f"degree={degree!r} is not a whole number of at least 1")
     if method not in METHODS:
         raise ArgumentError(f"method={method!r} is unknown; use one of {', '.join(METHODS)}")
+    if method == "sensitivity" and not hasattr(subject.domain, "levels"):
+        raise ArgumentError(
+            "method='sensitivity' counts resampled coordinates, which on R^d is not Hermite degree; use 'best' or "
+            "'stability'"
+        )
     if relative not in RELATIVE:
         raise ArgumentError(f'relative={relative!r} is unknown; use None, "moment" or "variance"')
 
@@ -137,7 +143,8 @@ class _Rows:
 
     def __init__(self, subject: Subject, gaps: dict[float, tuple[float, float]], moment: tuple[float, float]) -> None:
         count = subject.domain.coordinates
-        self.open_ended = isinstance(subject.domain, Gaussian) or count > MOST_LEVELS
+        # On R^d degrees have no end: the domain is one whose coordinates take no finite number of values.
+        self.open_ended = not hasattr(subject.domain, "levels") or count > MOST_LEVELS
         self.levels = MOST_LEVELS if self.open_ended else count
         self.gaps = gaps
         self.moment = moment
@@ -216,35 +223,15 @@ def _draw(subject: Subject, chain: list[float], by_influence: bool, chosen: int,
         reading = Reading(base.view(size, -1))
         cost = 2 + chosen
     else:
-        reading, columns = noise_chain(subject, points, chain, generator)
+        whole = subject.read(torch.cat([points, *nested_partners(subject, points, chain, generator)]))
+        parts = [rows_of(whole, k * size, (k + 1) * size) for k in range(len(chain) + 1)]
+        reading = parts[0]
+        columns = [squared_change(reading, part, subject.noise)[0] / 2 for part in parts[1:]]
         cost = len(chain) + 2
     moment = (reading.values.view(size, -1) ** 2).sum(1)
     other = subject(domain.sample(size, generator)).view(size, -1)
     columns += [moment, ((reading.values.view(size, -1) - other) ** 2).sum(1) / 2]
     return Chunk(torch.stack(columns, 1).numpy(), size * cost)
-
-
-def noise_chain(
-    subject: Subject, points: torch.Tensor, chain: Sequence[float], generator: torch.Generator
-) -> tuple[Reading, list[torch.Tensor]]:
-    """Return the reading at `points` and the gaps 1/2 |f(X) - f(Y)|^2 for falling correlations, from nested noise.
-
-    Each partner is drawn from the one before: correlations multiply along the chain.
-    """
-    partners, previous = [points], 1.0
-    for rho in chain:
-        partners.append(subject.domain.correlated(partners[-1], rho / previous if previous else 0.0, generator))
-        previous = rho
-    reading = subject.read(torch.cat(partners))
-    size = len(points)
-    parts = [
-        Reading(
-            reading.values[k * size : (k + 1) * size],
-            None if reading.margin is None else reading.margin[k * size : (k + 1) * size],
-        )
-        for k in range(len(partners))
-    ]
-    return parts[0], [squared_change(parts[0], part, subject.noise)[0] / 2 for part in parts[1:]]
 
 
 def _first(most: int, holds: Callable[[int], bool]) -> int:
