@@ -136,8 +136,8 @@ class BooleanProblem:
     A batch is `batch_size` fresh uniform inputs; with `train_size` it is drawn from that many distinct strings, chosen
     by `train_seed` (spec C.4). Evaluation is over the whole cube for n <= 14, else over 16,384 fixed inputs: `loss`
     (mean squared error), `accuracy` (share of inputs on the right side of the middle), `margin` (the least distance
-    to the middle on the right side, as a share of half the range); with `train_size` also `train_accuracy` and
-    `train_loss` on the training strings.
+    to the middle on the right side, as a share of half the range); with `train_size` also `train_set_accuracy` and
+    `train_set_loss`, on the training strings.
     """
 
     task: BooleanTask
@@ -179,7 +179,7 @@ class BooleanProblem:
         metrics = self._metrics(forward, _evaluation_inputs(self.task.n))
         if self.train_size is not None:
             known = self._metrics(forward, self.training_inputs())
-            metrics |= {"train_accuracy": known["accuracy"], "train_loss": known["loss"]}
+            metrics |= {"train_set_accuracy": known["accuracy"], "train_set_loss": known["loss"]}
         return metrics
 
     def _metrics(self, forward: Callable[[Tensor], Tensor], bits: Tensor) -> dict[str, float]:
