@@ -48,7 +48,8 @@ def test_the_counts_enclose_every_vector_between_the_bounds() -> None:
         high = low + rng.uniform(0, 0.3, 5)
         least, greatest = counts(low, high, 0.8)
         sizes = {slow_size(rng.uniform(low, high), 0.8) for _ in range(20)}
-        assert least <= min(sizes) and max(sizes) <= greatest
+        assert least <= min(sizes)
+        assert max(sizes) <= greatest
 
 
 def test_sampled_intervals_cover_the_size() -> None:
