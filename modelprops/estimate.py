@@ -83,6 +83,8 @@ class Estimate:
             return "exact"
         if self.method == "search":
             return f"a one-sided bound: the maximum is at least {_short(float(self.low))}"
+        if isinstance(self.value, np.ndarray):
+            return f"the extreme of {self.value.size} values with simultaneous {_percent(self.confidence)} intervals"
         side = f"[{_short(float(self.low))}, {_short(float(self.high))}]"
         return f"{_percent(self.confidence)} interval {side}"
 

@@ -47,7 +47,7 @@ def replaced(places: Sequence[tuple[torch.nn.Module, str]], tensors: Sequence[to
 
 @contextmanager
 def _everything(module: torch.nn.Module | None) -> Iterator[None]:
-    with _random_state():
+    with random_state_kept():
         if module is None:
             with torch.no_grad():
                 yield
@@ -90,7 +90,7 @@ def _everything(module: torch.nn.Module | None) -> Iterator[None]:
 @contextmanager
 def advanced_random_state() -> Iterator[None]:
     """Run the body from other global random states, so that a random forward shows; put them back after."""
-    with _random_state():
+    with random_state_kept():
         random.random()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.random()
@@ -101,7 +101,7 @@ def advanced_random_state() -> Iterator[None]:
 
 
 @contextmanager
-def _random_state() -> Iterator[None]:
+def random_state_kept() -> Iterator[None]:
     """Put Python's, NumPy's and torch's global generators back as they were."""
     python = random.getstate()
     legacy: Any = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None

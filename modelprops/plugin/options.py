@@ -96,7 +96,7 @@ class Configuration:
     @property
     def line(self) -> str:
         """The given command-line options, as they would be typed again."""
-        return " ".join(["--modelprops", *(f"{flag} {_quoted(str(value))}" for flag, value in self.given.items())])
+        return " ".join(["--modelprops", *(f"{flag}={_quoted(str(value))}" for flag, value in self.given.items())])
 
 
 def configuration(config: pytest.Config) -> Configuration:

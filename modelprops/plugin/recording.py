@@ -77,16 +77,16 @@ def _apply_inconclusive(item: pytest.Item, report: pytest.TestReport, error: Inc
 
 def _reproduce(item: pytest.Item) -> str:
     configuration = item.config.stash[CONFIGURATION]
-    line = f"{configuration.line} --modelprops-seed {configuration.settings.seed}"
+    line = f"{configuration.line} --modelprops-seed={configuration.settings.seed}"
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if path := parameters.get("checkpoint"):
-        line += f" --modelprops-checkpoint '{path}'"
+        line += f" --modelprops-checkpoint='{path}'"
     suite = item.stash.get(SUITE_OF, None)
     if suite is None:
         return f"pytest '{item.nodeid}' {line}"
     if text := parameters.get("modelprops_claim"):
-        return f"pytest {line} --modelprops-claim '{text}'"
-    return f"pytest {line} --modelprops-suite {suite} -k {getattr(item, 'originalname', item.name)}"
+        return f"pytest {line} --modelprops-claim='{text}'"
+    return f"pytest {line} --modelprops-suite={suite} -k {getattr(item, 'originalname', item.name)}"
 
 
 def _progress(config: pytest.Config) -> Any:

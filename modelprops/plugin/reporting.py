@@ -27,12 +27,12 @@ class Reporting:
         from modelprops.report.record import document, write
 
         data = document(self._recorder.rows, self._configuration.settings, int(exitstatus))
-        self._written = write(data, Path(session.config.rootpath) / self._configuration.report)
+        self._written = write(data, session.config.invocation_params.dir / self._configuration.report)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table."""
         rows = self._recorder.rows
-        if not rows:
+        if not self._configuration.enabled or not rows:
             return
         from modelprops.report.terminal import family_line, table
 

@@ -21,6 +21,7 @@ class Suite:
 
 SUITES = (
     Suite("default", ("default.py",), "the configured claims; measures sensitivity, stability and sharpness otherwise"),
+    Suite("language-model", ("language_model.py",), "sensitivity and stability of a language model over its tokens"),
 )
 
 CLAIMS = Suite("claims", ("claims.py",), "the configured claims, one test each")

@@ -51,7 +51,7 @@ def test_the_parity_demo_fails_and_the_text_says_everything(pytester: pytest.Pyt
             "measured: 12, exact",
             "spent: *4,096 model evaluations*",
             "worst found: mp.Witness(point=torch.tensor([[]" + "1, " * 11 + "1], *), coordinate=0, score=12.0)",
-            "reproduce: pytest --modelprops *demo:parity* --modelprops-claim *",
+            "reproduce: pytest --modelprops *demo:parity* --modelprops-claim=*",
             "hint: *",
         ]
     )
@@ -81,7 +81,7 @@ def test_items_are_parametrised_per_checkpoint(pytester: pytest.Pytester) -> Non
     pytester.makepyfile("""
         def test_it(checkpoint): assert checkpoint.endswith(".txt")
     """)
-    result = pytester.runpytest("--modelprops", "--modelprops-checkpoint=*.txt", "-v")
+    result = pytester.runpytest("--modelprops", "--modelprops-checkpoint=*.txt", "-v", "-p", "no:randomly")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["*test_it[[]first.txt[]]*", "*test_it[[]second.txt[]]*"])
 
