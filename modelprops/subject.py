@@ -134,6 +134,13 @@ class Subject:
         self._checked(points, reading)
         return reading.values
 
+    def cast(self, dtype: torch.dtype) -> Subject:
+        """Return the same function with a copy of the module in another dtype, not probed anew."""
+        self.probe()
+        other = Subject(self.module, self.domain, self.readout, name=self.name, dtype=dtype)
+        other._outputs, other._noise = self._outputs, self._noise
+        return other
+
     def steady(self) -> AbstractContextManager[None]:
         """Prepare the module once for a series of calls, and leave it as found at the end."""
         return preserved(self._as_module())
