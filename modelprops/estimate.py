@@ -24,7 +24,8 @@ class Estimate:
 
     - `exact`: the whole domain was enumerated, the interval has zero width;
     - `confidence bound`: finite-sample and anytime-valid (it may be looked at after every chunk);
-    - `one-sided bound`: the truth is at least `value` (a worst-case search);
+    - `one-sided bound`: the truth is at least `low` (a worst-case search; `high` is infinite);
+    - `residual bound`: an eigenvalue of the operator lies in the interval (linear algebra, no sampling error in it);
     - `asymptotic`: anytime-valid in the large-sample limit, where no finite-sample bound exists (unbounded outputs).
 
     `samples` counts independent units, `evaluations` forward passes of single inputs. `details` holds what else was
@@ -81,7 +82,9 @@ class Estimate:
         if self.method == "exact":
             return "exact"
         if self.method == "search":
-            return "a one-sided bound: the maximum is at least this"
+            return f"a one-sided bound: the maximum is at least {_short(float(self.low))}"
+        if isinstance(self.value, np.ndarray):
+            return f"the extreme of {self.value.size} values with simultaneous {_percent(self.confidence)} intervals"
         side = f"[{_short(float(self.low))}, {_short(float(self.high))}]"
         return f"{_percent(self.confidence)} interval {side}"
 

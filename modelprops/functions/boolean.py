@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+import numbers
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
@@ -16,6 +20,7 @@ from modelprops.functions.walsh import level_weights as weights_by_level
 from modelprops.functions.walsh import walsh_hadamard
 
 LARGEST_TABLE = 20
+_ROWS_AT_ONCE = 2**15
 Rule = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -29,6 +34,20 @@ class Answers:
     noise_stability: Callable[[float], float] | None = None
 
 
+def whole(value: object, name: str, least: int = 1) -> int:
+    """Return `value` as an int of at least `least` (numpy integers count), or raise `ArgumentError`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ArgumentError(f"{name}={value!r} is not a whole number of at least {least}; give one")
+    return operator.index(value)
+
+
+def real(value: object, name: str) -> float:
+    """Return `value` as a float, or raise `ArgumentError` for NaN and what is no real number."""
+    if not isinstance(value, numbers.Real) or math.isnan(value):
+        raise ArgumentError(f"{name}={value!r} is not a real number; give one")
+    return float(value)
+
+
 class BooleanFunction(torch.nn.Module):
     """f: {-1, +1}^n -> [-1, 1], evaluated on points (batch, n) of any dtype; returns float64 (batch,).
 
@@ -40,9 +59,7 @@ class BooleanFunction(torch.nn.Module):
 
     def __init__(self, expression: str, n: int, rule: Rule, answers: Answers | None = None) -> None:
         super().__init__()
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise ArgumentError(f"{expression}: n={n!r} is not a number of inputs of at least 1")
-        self.n = n
+        self.n = whole(n, "n")
         self._expression = expression
         self._rule = rule
         self._answers = answers or Answers()
@@ -51,21 +68,30 @@ class BooleanFunction(torch.nn.Module):
         return f"modelprops.functions.{self._expression}"
 
     def forward(self, points: torch.Tensor) -> torch.Tensor:
-        """Evaluate at ±1 points of shape (batch, n)."""
+        """Evaluate at ±1 points of shape (batch, n). Integer points are checked, so that 0/1 bits are refused."""
+        if not isinstance(points, torch.Tensor):
+            raise ArgumentError(f"{self._short()} takes a torch tensor, not {type(points).__name__}")
         if points.ndim != 2 or points.shape[1] != self.n:
-            raise ArgumentError(f"{self._expression} takes points (batch, {self.n}), not shape {tuple(points.shape)}")
+            raise ArgumentError(f"{self._short()} takes points (batch, {self.n}), not shape {tuple(points.shape)}")
+        if not points.is_floating_point() and bool(((points != 1) & (points != -1)).any()):
+            raise ArgumentError(f"{self._short()} takes points of -1 and +1; turn bits b in 0/1 into 2 * b - 1")
         return self._rule(points.double()).double()
+
+    def _short(self) -> str:
+        return self._expression if len(self._expression) <= 60 else f"{self._expression[:57]}..."
 
     def table(self) -> Array:
         """All 2^n values; in row r coordinate i is -1 where bit i of r is set."""
         if self.n > LARGEST_TABLE:
             raise ArgumentError(
-                f"{self._expression} has no closed form for this, and n={self.n} is above {LARGEST_TABLE}, too many to "
+                f"{self._short()} has no closed form for this, and n={self.n} is above {LARGEST_TABLE}, too many to "
                 "enumerate; measure it by sampling"
             )
-        rows = torch.arange(2**self.n)
-        points = 1.0 - 2.0 * ((rows[:, None] >> torch.arange(self.n)) & 1).double()
-        values: Array = self(points).numpy()
+        values = np.empty(2**self.n)
+        for start in range(0, len(values), _ROWS_AT_ONCE):
+            rows = torch.arange(start, min(start + _ROWS_AT_ONCE, len(values)))
+            points = 1.0 - 2.0 * ((rows[:, None] >> torch.arange(self.n)) & 1).double()
+            values[start : start + len(rows)] = self(points).numpy()
         return values
 
     def level_weights(self) -> Array:
@@ -92,11 +118,12 @@ class BooleanFunction(torch.nn.Module):
 
     def noise_stability(self, rho: float) -> float:
         """Stab_rho(f) = sum_j rho^j W^j."""
+        rho = real(rho, "rho")
         if not -1 <= rho <= 1:
             raise ArgumentError(f"rho={rho!r} is not a correlation; give a number in [-1, 1]")
         if self._answers.noise_stability is not None:
             return self._answers.noise_stability(rho)
-        return float(self.level_weights() @ np.power(float(rho), np.arange(self.n + 1)))
+        return float(self.level_weights() @ np.power(rho, np.arange(self.n + 1)))
 
 
 class Family:
@@ -105,8 +132,13 @@ class Family:
     def __init__(self, make: Callable[..., BooleanFunction]) -> None:
         update_wrapper(self, make)
         self._make = make
+        self._signature = inspect.signature(make)
 
     def __call__(self, *size: Any, **parameters: Any) -> BooleanFunction:
+        try:
+            self._signature.bind(*size, **parameters)
+        except TypeError as error:
+            raise ArgumentError(f"{self._make.__name__}: {error}; it takes {self._signature}") from None
         return self._make(*size, **parameters)
 
     def __repr__(self) -> str:
@@ -114,11 +146,11 @@ class Family:
 
     def average_sensitivity(self, *size: Any, **parameters: Any) -> float:
         """Average sensitivity of the member of this size."""
-        return self._make(*size, **parameters).average_sensitivity()
+        return self(*size, **parameters).average_sensitivity()
 
     def influences(self, *size: Any, **parameters: Any) -> Array:
         """Influences of the member of this size."""
-        return self._make(*size, **parameters).influences()
+        return self(*size, **parameters).influences()
 
     def noise_stability(self, *size_and_rho: Any, rho: float | None = None, **parameters: Any) -> float:
         """Noise stability: `family.noise_stability(n, rho)` or `family.noise_stability(n, rho=rho)`."""
@@ -128,8 +160,8 @@ class Family:
                 raise ArgumentError("noise_stability needs rho, as in parity.noise_stability(12, 0.9)")
             *rest, rho = size
             size = tuple(rest)
-        return self._make(*size, **parameters).noise_stability(float(rho))
+        return self(*size, **parameters).noise_stability(rho)
 
     def level_weights(self, *size: Any, **parameters: Any) -> Array:
         """Level weights of the member of this size."""
-        return self._make(*size, **parameters).level_weights()
+        return self(*size, **parameters).level_weights()

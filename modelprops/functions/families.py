@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import numpy as np
 import torch
 
 from modelprops.errors import ArgumentError
 from modelprops.estimate import Array
-from modelprops.functions.boolean import Answers, BooleanFunction, Family
-
-
-def _counted(value: object, name: str, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"{name}={value!r} is not a whole number of at least {least}")
-    return value
+from modelprops.functions.boolean import LARGEST_TABLE, Answers, BooleanFunction, Family, whole
 
 
 @Family
 def parity(n: int) -> BooleanFunction:
     """PARITY: prod x_i. Everything at degree n: as = n, Stab = rho^n."""
-    _counted(n, "n")
+    n = whole(n, "n")
     answers = Answers(
         level_weights=lambda: np.eye(n + 1)[n],
         influences=lambda: np.ones(n),
@@ -35,17 +28,17 @@ def parity(n: int) -> BooleanFunction:
 @Family
 def first(n: int) -> BooleanFunction:
     """FIRST, the dictator x_1: as = 1, Stab = rho."""
-    _counted(n, "n")
+    n = whole(n, "n")
     answers = Answers(
         level_weights=lambda: np.eye(n + 1)[1], influences=lambda: np.eye(n)[0], noise_stability=lambda rho: float(rho)
     )
-    return BooleanFunction(f"first({n})", n, lambda x: x[:, 0], answers)
+    return BooleanFunction(f"first({n})", n, lambda x: x[:, 0].clone(), answers)
 
 
 @Family
 def mean(n: int) -> BooleanFunction:
     """MEAN: the average of the inputs, in [-1, 1]. s(f, x) = 1/n at every x; Stab = rho/n."""
-    _counted(n, "n")
+    n = whole(n, "n")
     answers = Answers(
         level_weights=lambda: np.eye(n + 1)[1] / n,
         influences=lambda: np.full(n, 1 / n**2),
@@ -58,7 +51,7 @@ def mean(n: int) -> BooleanFunction:
 @Family
 def majority(n: int) -> BooleanFunction:
     """MAJORITY: +1 iff more than half of the inputs are +1 (ties of an even n give -1). as ~ sqrt(2n/pi)."""
-    _counted(n, "n")
+    n = whole(n, "n")
     values = [1 if n - minus > n / 2 else -1 for minus in range(n + 1)]
     return _symmetric(f"majority({n})", n, values, lambda x: torch.where(x.sum(1) > 0, 1.0, -1.0))
 
@@ -66,51 +59,83 @@ def majority(n: int) -> BooleanFunction:
 @Family
 def conjunction(n: int) -> BooleanFunction:
     """AND with -1 as True: -1 iff every input is -1. Each influence is 2^-(n-1)."""
-    _counted(n, "n")
+    n = whole(n, "n")
     return _symmetric(f"conjunction({n})", n, [1] * n + [-1], lambda x: torch.where((x < 0).all(1), -1.0, 1.0))
 
 
 @Family
 def disjunction(n: int) -> BooleanFunction:
     """OR with -1 as True: +1 iff every input is +1. Each influence is 2^-(n-1)."""
-    _counted(n, "n")
+    n = whole(n, "n")
     return _symmetric(f"disjunction({n})", n, [1] + [-1] * n, lambda x: torch.where((x < 0).any(1), -1.0, 1.0))
 
 
 @Family
 def tribes(width: int, count: int) -> BooleanFunction:
-    """Tribes: OR of `count` ANDs of `width` inputs each. Each influence is 2^-(w-1) (1 - 2^-w)^(s-1)."""
-    _counted(width, "width")
-    _counted(count, "count")
+    """Tribes: OR of `count` ANDs of `width` inputs each, s ANDs of w.
+
+    Each influence is 2^-(w-1) (1 - 2^-w)^(s-1). With q = (1 - 2^-w)^s = P(f = +1),
+    Stab = 1 - 4q + 4 (1 - 2^(1-w) + ((1 + rho) / 4)^w)^s: neither of two points has a tribe of -1s.
+    """
+    width = whole(width, "width")
+    count = whole(count, "count")
     n = width * count
     each = 2.0 ** -(width - 1) * (1 - 2.0**-width) ** (count - 1)
 
     def rule(x: torch.Tensor) -> torch.Tensor:
         return torch.where((x.view(len(x), count, width) < 0).all(2).any(1), -1.0, 1.0)
 
-    answers = Answers(influences=lambda: np.full(n, each), average_sensitivity=lambda: n * each)
+    false = (1 - 2.0**-width) ** count
+
+    def weights() -> Array:
+        one = np.array([math.comb(width, j) / 4**width for j in range(width + 1)])
+        one[0] = (1 - 2.0**-width) ** 2
+        both = np.ones(1)
+        for _ in range(count):
+            both = np.convolve(both, one)
+        return np.array([(2 * false - 1) ** 2, *(4 * both[1:])])
+
+    answers = Answers(
+        level_weights=weights,
+        influences=lambda: np.full(n, each),
+        average_sensitivity=lambda: n * each,
+        noise_stability=lambda rho: 1 - 4 * false + 4 * (1 - 2.0 ** (1 - width) + ((1 + rho) / 4) ** width) ** count,
+    )
     return BooleanFunction(f"tribes({width}, {count})", n, rule, answers)
 
 
 @Family
 def address(bits: int) -> BooleanFunction:
-    """The multiplexer: `bits` inputs choose one of 2^bits data inputs. An address bit matters half the time."""
-    _counted(bits, "bits")
+    """The multiplexer: `bits` inputs choose one of 2^bits data inputs. An address bit matters half the time.
+
+    Stab = rho ((1 + rho) / 2)^bits: two points that address different inputs are uncorrelated.
+    """
+    bits = whole(bits, "bits")
     n = bits + 2**bits
 
     def rule(x: torch.Tensor) -> torch.Tensor:
         chosen = ((x[:, :bits] < 0).long() * 2 ** torch.arange(bits, device=x.device)).sum(1)
         return x[:, bits:].gather(1, chosen[:, None])[:, 0]
 
-    influences = np.array([0.5] * bits + [2.0**-bits] * 2**bits)
-    answers = Answers(influences=lambda: influences.copy(), average_sensitivity=lambda: bits / 2 + 1)
+    def weights() -> Array:
+        return np.array([0.0, *(math.comb(bits, j) / 2**bits for j in range(bits + 1)), *[0.0] * (n - bits - 1)])
+
+    answers = Answers(
+        level_weights=weights,
+        influences=lambda: np.array([0.5] * bits + [2.0**-bits] * 2**bits),
+        average_sensitivity=lambda: bits / 2 + 1,
+        noise_stability=lambda rho: float(rho * ((1 + rho) / 2) ** bits),
+    )
     return BooleanFunction(f"address({bits})", n, rule, answers)
 
 
 @Family
 def hidden_weighted_bit(n: int) -> BooleanFunction:
-    """The bit whose number is the count of -1s: x_k with k = #(-1), and +1 (False) where there is none."""
-    _counted(n, "n")
+    """The bit whose number is the count of -1s: x_k with k = #(-1), and +1 (False) where there is none.
+
+    Answers by enumeration, n <= 20.
+    """
+    n = whole(n, "n")
 
     def rule(x: torch.Tensor) -> torch.Tensor:
         count = (x < 0).long().sum(1)
@@ -123,12 +148,12 @@ def hidden_weighted_bit(n: int) -> BooleanFunction:
 @Family
 def recursive_majority(depth: int) -> BooleanFunction:
     """Majority of three, `depth` times, on 3^depth inputs: Stab maps rho -> 3/4 rho + 1/4 rho^3 at each level."""
-    _counted(depth, "depth")
+    depth = whole(depth, "depth")
     n = 3**depth
 
     def rule(x: torch.Tensor) -> torch.Tensor:
         while x.shape[1] > 1:
-            x = x.view(len(x), -1, 3).sum(2).sign()
+            x = x.view(len(x), x.shape[1] // 3, 3).sum(2).sign()
         return x[:, 0]
 
     def stability(rho: float) -> float:
@@ -154,9 +179,10 @@ def recursive_majority(depth: int) -> BooleanFunction:
 
 @Family
 def random_function(n: int, seed: int = 0) -> BooleanFunction:
-    """A uniformly random truth table, n <= 20. In expectation as = n/2."""
-    if _counted(n, "n") > 20:
-        raise ArgumentError(f"n={n} is above 20: a truth table of 2^{n} entries is too large")
+    """A uniformly random truth table, n <= 20. In expectation as = n/2. Answers by enumeration."""
+    n, seed = whole(n, "n"), whole(seed, "seed", least=0)
+    if n > LARGEST_TABLE:
+        raise ArgumentError(f"n={n} is above {LARGEST_TABLE}: a table of 2^{n} entries is too large; take a smaller n")
     values = torch.from_numpy(1.0 - 2.0 * np.random.default_rng(seed).integers(0, 2, 2**n))
     return BooleanFunction(f"random_function({n}, seed={seed})", n, _lookup(values, n))
 
@@ -173,18 +199,20 @@ def _symmetric(
 
     def sensitivity() -> float:
         flips = sum(math.comb(n, minus) * (n - minus) for minus in range(n) if values[minus] != values[minus + 1])
-        return float(Fraction(2 * flips, 2**n))
+        return 2 * flips / (1 << n)
 
     def weights() -> Array:
-        # All coefficients of one degree k are equal: 2^-n sum_w C(n, w) f(w) K_k(w) / C(n, k), K_k Krawtchouk's.
-        totals = [Fraction(0)] * (n + 1)
-        for minus in range(n + 1):
-            before, now = 0, 1
-            factor = math.comb(n, minus) * values[minus]
-            for k in range(n + 1):
-                totals[k] += factor * now
-                before, now = now, ((n - 2 * minus) * now - (n - k + 1) * before) // (k + 1)
-        return np.array([float(total**2 / math.comb(n, k) / 4**n) for k, total in enumerate(totals)])
+        # The coefficients of one degree k are equal: 2^-n sum_w f(w) K_w(k), K Krawtchouk's polynomials of order n.
+        # Summed by parts, only the w where f jumps remain, as C(n-1, w) K_{k-1}(w) / C(n-1, k-1) of order n - 1.
+        totals = [0] * (n + 1)
+        for minus in (w for w in range(n) if values[w] != values[w + 1]):
+            before, now = 0, math.comb(n - 1, minus) * (values[minus] - values[minus + 1])
+            for k in range(1, n + 1):
+                totals[k] += n * now
+                before, now = now, ((n - 1 - 2 * minus) * now - (n - k + 1) * before) // k
+        average = sum(math.comb(n, minus) * value for minus, value in enumerate(values))
+        higher = (totals[k] ** 2 / (k * k * math.comb(n, k) * 4**n) for k in range(1, n + 1))
+        return np.array([average**2 / 4**n, *higher])
 
     answers = Answers(
         level_weights=weights,

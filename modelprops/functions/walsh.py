@@ -16,17 +16,14 @@ _BLOCK = 2**15
 
 
 def walsh_hadamard(table: Array) -> Array:
-    """Return the Walsh coefficients (2^-n sum_x f(x) chi_S(x))_S; a contiguous float64 input may be overwritten.
+    """Return the Walsh coefficients (2^-n sum_x f(x) chi_S(x))_S of a real table of shape (2^n,); it is left as it was.
 
     Exact up to rounding, n 2^n additions. The lowest six levels are one product with the 64 x 64 Hadamard matrix; the
-    next ones are done block by block in the cache, so that the table passes through memory a few times only. At most
-    one second table of memory.
+    next ones are done block by block in the cache, so that the table passes through memory a few times only. Memory:
+    the result and a few blocks. Raises `ArgumentError` for a table that is not one row of 2^n entries.
     """
-    values = np.ascontiguousarray(table, dtype=np.float64).reshape(-1)
-    size = len(values)
-    n = size.bit_length() - 1
-    if size != 1 << n or size == 0:
-        raise ArgumentError(f"a table of {size} entries is not one of 2^n; give all 2^n values")
+    values = np.asarray(table, dtype=np.float64)
+    n, size = _dimension(values), len(values)
     first = min(_FIRST_LEVELS, n)
     values = (values.reshape(-1, 1 << first) @ (_hadamard(first) / size)).reshape(-1)
     block = min(_BLOCK, size)
@@ -56,18 +53,38 @@ def _butterflies(values: Array, step: int, scratch: Array) -> None:
 
 
 def level_weights(coefficients: Array) -> Array:
-    """Return W^0..W^n: the squared coefficients summed by the number of coordinates in their mask."""
-    squares = np.asarray(coefficients, dtype=np.float64) ** 2
-    n = len(squares).bit_length() - 1
-    # Adding one coordinate at a time: the sums by popcount of the low bits, folded from the top bit down.
-    weights = squares.reshape(1, -1)
-    for _ in range(n):
-        half = weights.shape[1] // 2
-        folded = np.zeros((weights.shape[0] + 1, half))
-        folded[:-1] += weights[:, :half]
-        folded[1:] += weights[:, half:]
-        weights = folded
-    return weights[:, 0]
+    """Return W^0..W^n: the squared coefficients summed by the number of coordinates in their mask.
+
+    The coefficients are taken a block at a time, so that no second table is needed.
+    """
+    values = np.asarray(coefficients, dtype=np.float64)
+    n = _dimension(values)
+    block = min(_BLOCK, len(values))
+    weights = np.zeros(n + 1)
+    for number, start in enumerate(range(0, len(values), block)):
+        within = _by_popcount(values[start : start + block] ** 2)
+        above = number.bit_count()
+        weights[above : above + len(within)] += within
+    return weights
+
+
+def _by_popcount(squares: Array) -> Array:
+    """Sums by the number of set bits: each fold moves the top bit of the index into the row number."""
+    sums = squares.reshape(1, -1)
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        folded = np.zeros((sums.shape[0] + 1, half))
+        folded[:-1] += sums[:, :half]
+        folded[1:] += sums[:, half:]
+        sums = folded
+    return sums[:, 0]
+
+
+def _dimension(table: Array) -> int:
+    size = len(table) if table.ndim == 1 else 0
+    if size == 0 or size & (size - 1):
+        raise ArgumentError(f"a table of shape {table.shape} is not one of 2^n entries; give all 2^n values in one row")
+    return size.bit_length() - 1
 
 
 def _hadamard(levels: int) -> Array:

@@ -52,7 +52,8 @@ class Design:
     """How units are drawn: a chunk from (seed, units), the range of each component, and how they combine.
 
     The error rate is split evenly among the components. `first` is the least size of a chunk (by default 16, and 64
-    where only an asymptotic interval exists), `evaluations_per_unit` a forecast used against the budget.
+    where only an asymptotic interval exists), `evaluations_per_unit` a forecast used against the budget. `summarise`
+    maps a sample and a level to an anytime-valid box where the measure is no function of means (quantiles, a minimum).
     """
 
     draw: Callable[[int, int], Chunk]
@@ -62,6 +63,7 @@ class Design:
     first: int | None = None
     largest: int = 4096
     progress: Callable[[int, int], None] | None = None
+    summarise: Callable[[Sample, float], Box] | None = None
 
     @property
     def bounded(self) -> bool:
@@ -146,7 +148,7 @@ def decide(
     """
     sample = Sample()
     test: Callable[[], tuple[str, float | None]]
-    if len(design.ranges) == 1 and design.combine is None and design.bounded:
+    if len(design.ranges) == 1 and design.combine is None and design.bounded and design.summarise is None:
         bets = _TwoSided(design.ranges[0], comparison, threshold, tolerance, level)
         test = bets.outcome
     else:
@@ -200,6 +202,8 @@ def _too_small(budget: int, design: Design) -> ArgumentError:
 
 def bounds(design: Design, sample: Sample, level: float) -> Box:
     """Return the measure's interval at `level`, simultaneous over its components."""
+    if design.summarise is not None:
+        return design.summarise(sample, level)
     values = sample.values
     each = level / len(design.ranges)
     rows = [_component(values[:, k], limits, each, sample) for k, limits in enumerate(design.ranges)]
@@ -265,8 +269,11 @@ class _TwoSided:
         low, high = limits
         scale = high - low or 1.0
         # "mean >= upper edge" is rejected by bets on small values, "mean <= lower edge" by bets on large ones.
-        self._below = Wealth(1.0 - (threshold + tolerance - low) / scale)
-        self._above = Wealth((threshold - tolerance - low) / scale)
+        # A tolerance that reaches past the range must not make an edge trivially true: only a draw beyond it counts.
+        upper = max(min(threshold + tolerance, high), threshold)
+        lower = min(max(threshold - tolerance, low), threshold)
+        self._below = Wealth(1.0 - (upper - low) / scale)
+        self._above = Wealth((lower - low) / scale)
 
     def update(self, values: Array) -> None:
         unit = unit_interval(values, self._limits) if self._limits[1] > self._limits[0] else np.zeros(len(values))

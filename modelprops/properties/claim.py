@@ -48,9 +48,9 @@ class Claim:
     @property
     def slack(self) -> float:
         """The tolerance in force."""
-        if self.threshold is None:
-            return 0.0
-        return RELATIVE_TOLERANCE * abs(self.threshold) if self.tolerance is None else self.tolerance
+        if self.tolerance is not None:
+            return self.tolerance
+        return 0.0 if self.threshold is None or self.measure.counts else RELATIVE_TOLERANCE * abs(self.threshold)
 
     def check(
         self,
@@ -64,6 +64,23 @@ class Claim:
         exact: bool | str = "auto",
     ) -> Verdict:
         """Decide the claim on a subject, record the verdict if a test runs, and return it whatever it is."""
+        verdict = self.decide(
+            subject, domain=domain, confidence=confidence, budget=budget, width=width, seed=seed, exact=exact
+        )
+        return recorded(verdict)
+
+    def decide(
+        self,
+        subject: Any,
+        *,
+        domain: Domain | None = None,
+        confidence: float | None = None,
+        budget: int | None = None,
+        width: float | None = None,
+        seed: int | None = None,
+        exact: bool | str = "auto",
+    ) -> Verdict:
+        """Decide the claim as one part of a larger one: as `check`, without recording."""
         options = options_of(self.measure.name, confidence, budget, width, seed, exact)
         start = time.perf_counter()
         target = as_subject(subject, domain)
@@ -75,6 +92,8 @@ class Claim:
             outcome, value, witness, log_e = decided(
                 self.measure, target, plan, options, self.comparison, self.threshold, self.slack, start
             )
+            if plan.witness is not None and outcome != "pass":
+                witness = plan.witness(value.value, self.comparison == "<=")
             if witness is not None and plan.minimise is not None and outcome != "pass":
                 witness = plan.minimise(witness, self.comparison == "<=")
             verdict = Verdict(
@@ -90,7 +109,7 @@ class Claim:
                 self._hint(plan, value, outcome),
                 log_e,
             )
-        return recorded(verdict)
+        return verdict
 
     def require(self, subject: Any, **options: Any) -> Verdict:
         """Return the verdict of a claim that holds; raise `PropertyViolation` or `Inconclusive` otherwise."""
@@ -191,7 +210,7 @@ def _require_number(name: str, value: object, least: float = -math.inf) -> None:
 def failure_text(verdict: Verdict) -> str:
     """Say what was claimed, measured, spent, the worst witness, how to reproduce it, and a hint. Nothing else."""
     value = verdict.estimate
-    shown = f"{float(np.max(value.value)):.4g}"
+    shown = f"{float((np.min if verdict.comparison == '>=' else np.max)(value.value)):.4g}"
     ties = value.details.get("tie_share")
     words = {"fail": "violated", "inconclusive": "undecided"}[verdict.outcome]
     tolerance = f", tolerance {verdict.tolerance:.4g}" if verdict.tolerance else ""

@@ -39,29 +39,69 @@ class Exact:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """The claim that a measurement is to decide, so that it can stop as soon as the answer is clear."""
+
+    comparison: str
+    threshold: float
+    tolerance: float
+
+    def outcome(self, box: Box) -> str:
+        """Read the verdict off an interval."""
+        return outcome_of(box, self.comparison, self.threshold, self.tolerance)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a `Plan.solve` returns: an interval that is not the mean of units, and what it rests on.
+
+    `outcome` overrides what the interval says of the claim, where a search has its own rule.
+    """
+
+    box: Box
+    samples: int
+    evaluations: int
+    method: str
+    guarantee: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    highest: Witness | None = None
+    lowest: Witness | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """How to measure one quantity of one subject.
 
-    `design` is None for a quantity that is only ever exact; `exact` is None where enumeration is infeasible.
+    `design` is None for a quantity that is only ever exact; `exact` is None where enumeration is infeasible. `solve`
+    stands in for a design where the quantity is no mean of independent units (an eigenvalue, a quantile, a maximum);
+    it is given the options and, for a claim, the goal.
     `details(sample values)` adds what else the units tell. `describe(witness)` says in words what a witness shows.
-    `simpler(witness)` returns smaller witnesses that are as extreme, for minimisation.
+    `witness(values, high)` finds, for a vector measure, the input that shows its greatest (or least) component;
+    `minimise(witness, high)` makes a witness smaller while it stays as extreme.
     """
 
     design: Design | None = None
     exact: Callable[[], Exact] | None = None
     exact_evaluations: int = 0
+    solve: Callable[[Options, Goal | None], Solved] | None = None
     details: Callable[[np.ndarray[Any, Any], float], Mapping[str, Any]] | None = None
     guarantee: str | None = None
+    witness: Callable[[Number, bool], Witness | None] | None = None
     minimise: Callable[[Witness, bool], Witness] | None = None
     hint: str = ""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much certainty is asked for and what may be spent on it."""
+    """How much certainty is asked for and what may be spent on it.
+
+    `effort` is what an estimate without a threshold spends: the budget where one was given, else a tenth of it.
+    """
 
     confidence: float
     budget: int
+    effort: int
     seed: int
     width: float | None
     exact: bool | str
@@ -79,11 +119,12 @@ class Measure:
     (stop when the interval is this narrow), `seed`, `exact` (`"auto"`, True or False).
     """
 
-    def __init__(self, plan: Callable[..., Plan], version: int) -> None:
+    def __init__(self, plan: Callable[..., Plan], version: int, counts: bool = False) -> None:
         update_wrapper(self, plan)
         self.plan = plan
         self.name: str = plan.__name__
         self.version = version
+        self.counts = counts
         self.parameters = _keyword_parameters(plan)
         self.__signature__ = _full_signature(plan)
 
@@ -127,14 +168,15 @@ class Measure:
             raise ArgumentError(f"{self.name} needs {', '.join(missing)}=; its parameters are: {known}")
 
 
-def measure(version: int = 1) -> Callable[[Callable[..., Plan]], Measure]:
+def measure(version: int = 1, *, counts: bool = False) -> Callable[[Callable[..., Plan]], Measure]:
     """Make a public measure of a function from (subject, parameters) to a `Plan`.
 
-    `version` is the version of the definition: stored with every baseline, compared before any comparison.
+    `version` is the version of the definition: stored with every baseline, compared before any comparison. `counts`
+    says that the values are whole numbers, whose claims have tolerance 0 unless one is given.
     """
 
     def decorate(plan: Callable[..., Plan]) -> Measure:
-        return Measure(plan, version)
+        return Measure(plan, version, counts)
 
     return decorate
 
@@ -150,6 +192,7 @@ def options_of(
     """Fill in the settings in force and refuse nonsense."""
     settings = defaults()
     confidence = settings.confidence if confidence is None else confidence
+    effort = max(1, settings.budget // 10) if budget is None else budget
     budget = settings.budget if budget is None else budget
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1; give for example 0.99")
@@ -159,7 +202,9 @@ def options_of(
         raise ArgumentError(f"width={width!r} is not positive; give the interval's width in units of the measure")
     if exact not in (True, False, "auto"):
         raise ArgumentError(f'exact={exact!r} is unknown; use "auto", True or False')
-    return Options(float(confidence), budget, seed_of(name) if seed is None else int(seed), width, exact)
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise ArgumentError(f"seed={seed!r} is not a whole number")
+    return Options(float(confidence), budget, effort, seed_of(name) if seed is None else seed, width, exact)
 
 
 def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None = None) -> bool:
@@ -168,7 +213,7 @@ def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None =
     Enumeration is chosen where it costs at most as many evaluations as sampling to an interval of half-width
     `wanted` in the worst case (a spread of a quarter of the range), or so few that it does not matter.
     """
-    if plan.design is None or options.exact is True:
+    if (plan.design is None and plan.solve is None) or options.exact is True:
         if plan.exact is None:
             raise ArgumentError(f"{name} cannot be computed exactly on this domain; leave out exact=True to sample")
         return True
@@ -176,7 +221,7 @@ def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None =
         return False
     if plan.exact_evaluations <= EXACT_FREELY:
         return True
-    if wanted is None or wanted <= 0 or len(plan.design.ranges) > 1 or not plan.design.bounded:
+    if plan.design is None or wanted is None or wanted <= 0 or len(plan.design.ranges) > 1 or not plan.design.bounded:
         return False
     low, high = plan.design.ranges[0]
     units = 2 * np.log(2 / options.level) * ((high - low) / 4 / wanted) ** 2
@@ -184,13 +229,14 @@ def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None =
 
 
 def estimate(name: Measure, subject: Subject, plan: Plan, options: Options, start: float) -> Estimate:
-    """Measure exactly, or sample to the asked width (without one: 10% of the value, for a tenth of the budget)."""
+    """Measure exactly, or sample to the asked width (without one: 10% of the value) or the effort."""
     if use_exact(plan, options, name.name, wanted=options.width and options.width / 2):
         return exact_estimate(name, plan, options, start)[0]
+    if plan.solve is not None:
+        with subject.steady():
+            return solved_estimate(name, plan.solve(options, None), options, start)
     assert plan.design is not None
-    budget = (
-        options.budget if options.width is not None else max(options.budget // 10, plan.design.evaluations_per_unit)
-    )
+    budget = options.budget if options.width is not None else options.effort
     with subject.steady():
         sample, box = collect(plan.design, width=options.width, level=options.level, budget=budget, seed=options.seed)
     return sampled_estimate(name, plan, options, Decision("measured", sample, None), box, "fixed", start)
@@ -216,6 +262,24 @@ def exact_estimate(name: Measure, plan: Plan, options: Options, start: float) ->
             details=dict(exact.details),
         ),
         exact,
+    )
+
+
+def solved_estimate(name: Measure, solved: Solved, options: Options, start: float) -> Estimate:
+    """Turn what a plan solved for into an `Estimate`."""
+    return Estimate(
+        measure=name.name,
+        value=solved.box.value,
+        low=solved.box.low,
+        high=solved.box.high,
+        confidence=options.confidence,
+        samples=solved.samples,
+        evaluations=solved.evaluations,
+        method=solved.method,
+        seed=options.seed,
+        seconds=time.perf_counter() - start,
+        guarantee=solved.guarantee,
+        details=dict(solved.details),
     )
 
 
@@ -262,6 +326,13 @@ def decided(
         value, exact = exact_estimate(name, plan, options, start)
         outcome = outcome_of(Box(exact.value, exact.value, exact.value), comparison, threshold, tolerance)
         return outcome, value, exact.highest if wrong_side_high else exact.lowest, None
+    if plan.solve is not None:
+        goal = Goal(comparison, threshold, tolerance)
+        with subject.steady():
+            solved = plan.solve(options, goal)
+        outcome = solved.outcome or goal.outcome(solved.box)
+        value = solved_estimate(name, solved, options, start)
+        return outcome, value, solved.highest if wrong_side_high else solved.lowest, None
     assert plan.design is not None
     with subject.steady():
         decision = decide(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -16,6 +16,9 @@ POSITIONAL = r"(?i)(^|[._])(wpe|pos|position|positions|positional)([._]|$)|pos(i
 """Names of positional encodings, left out by default: their number grows with the length of the input."""
 
 NORMALISATIONS = ("none", "filter", "relative")
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(outputs, points) -> one value an input, or their mean."""
 
 
 def perturbed_parameters(subject: Subject, exclude: str | None = POSITIONAL) -> dict[str, torch.nn.Parameter]:
@@ -51,10 +54,10 @@ def direction(
     """
     noise = _noise(parameters, seed)
     if normalisation == "filter":
-        steps = _shaped(noise, parameters)
+        steps = shaped(noise, parameters)
         return {name: _filterwise(steps[name], weight.detach(), radius) for name, weight in parameters.items()}
     length = l2_norm({"all": noise})
-    return _shaped(noise * (_scaled(radius, parameters, normalisation) / length), parameters)
+    return shaped(noise * (_scaled(radius, parameters, normalisation) / length), parameters)
 
 
 def displaced(
@@ -76,7 +79,7 @@ def displaced(
     def move(seed: int) -> dict[str, torch.Tensor]:
         noise = _noise(parameters, seed)
         moved = torch.add(origin, noise, alpha=length / l2_norm({"all": noise}))
-        return {name: tensor.to(own[name].dtype) for name, tensor in _shaped(moved, parameters).items()}
+        return {name: tensor.to(own[name].dtype) for name, tensor in shaped(moved, parameters).items()}
 
     return move
 
@@ -96,7 +99,8 @@ def _wide(parameters: dict[str, torch.nn.Parameter]) -> torch.dtype:
     return torch.float64 if any(weight.dtype == torch.float64 for weight in parameters.values()) else torch.float32
 
 
-def _shaped(flat: torch.Tensor, parameters: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+def shaped(flat: torch.Tensor, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+    """Return the tensors that a flat vector stands for, by parameter name, on the parameters' devices."""
     parts, start = {}, 0
     for name, weight in parameters.items():
         parts[name] = flat[start : start + weight.numel()].view(weight.shape).to(weight.device)

@@ -10,6 +10,7 @@ from modelprops.domains import BooleanCube, generator_of
 from modelprops.errors import ArgumentError
 from modelprops.estimate import Verdict, Witness
 from modelprops.inference.sequential import Chunk, Design
+from modelprops.prefix import read_neighbours
 from modelprops.properties.claim import claim, require_at_least_zero
 from modelprops.properties.measure import Exact, Plan, measure
 from modelprops.properties.tables import is_enumerable, table_of
@@ -111,8 +112,7 @@ def sensitivities(
         for coordinate in sorted(set(places.flatten().tolist())):
             rows, columns = (places == coordinate).nonzero(as_tuple=True)
             near[rows, columns] = domain.resample(points[rows], coordinate, generator)
-    block = torch.cat([points[:, None], near], 1)
-    reading = subject.read(block.flatten(0, 1))
+    reading = read_neighbours(subject, points, near, places)
     values = reading.values.view(size, 1 + chosen, -1)
     margins = None if reading.margin is None else reading.margin.view(size, 1 + chosen, -1)
     before = Reading(

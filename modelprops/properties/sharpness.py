@@ -19,6 +19,7 @@ from modelprops.properties.measure import Plan, measure
 from modelprops.properties.perturbation import (
     NORMALISATIONS,
     POSITIONAL,
+    Loss,
     displaced,
     perturbed_parameters,
 )
@@ -28,7 +29,6 @@ from modelprops.seeds import derive
 from modelprops.subject import Subject
 
 DIRECTIONS_AT_ONCE = 64
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @measure(version=1)
