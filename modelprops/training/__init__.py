@@ -19,6 +19,7 @@ _PUBLIC = {
     "ModularAddition": "classification",
     "NoisySparseParity": "classification",
     "NextToken": "language",
+    "ScratchpadParity": "scratchpad",
     "EmbeddingSum": "networks",
     "SmallTransformer": "networks",
     "Monitor": "monitor",

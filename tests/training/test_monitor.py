@@ -11,6 +11,7 @@ import torch
 import modelprops as mp
 from modelprops.functions import parity
 from modelprops.training import BooleanProblem, BooleanTask, Monitor, TrainingConfig, change_point, train
+from modelprops.training.monitor import STANDARD
 
 BITS = mp.BooleanCube(6, encoding="bits")
 MEASURES = ("average_sensitivity", "noise_stability(rho=0.9)", "sharpness(radius=0.1)")
@@ -83,3 +84,12 @@ def test_pure_noise_is_flagged_no_more_often_than_stated() -> None:
 def test_a_curve_too_short_is_refused() -> None:
     with pytest.raises(mp.ArgumentError, match="four"):
         change_point([0, 1, 2], [1.0, 1.0, 2.0])
+
+
+def test_the_standard_set_runs_on_a_model_with_layer_norms() -> None:
+    model = BooleanProblem(BooleanTask("first", 6), d_model=8, layers=1).build()
+    values = Monitor(BITS, budget=256).measure(model)
+    assert set(values) == set(STANDARD)
+    norm = sum(float((weight.double() ** 2).sum()) for weight in model.parameters()) ** 0.5
+    assert values["parameter_norm"] == pytest.approx(norm)
+    assert values["layernorm_blowup"] >= 1
