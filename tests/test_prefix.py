@@ -85,7 +85,8 @@ def test_the_model_is_left_as_found() -> None:
     subject = mp.Subject(model, mp.Tokens(40, LENGTH), ("next-token-probability", 3))
     mp.average_sensitivity(subject, budget=10 * 57, seed=0)
     assert prefix.shares_prefixes(subject)
-    assert model.training and all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_a_model_that_attends_both_ways_is_evaluated_in_full() -> None:

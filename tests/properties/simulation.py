@@ -18,7 +18,5 @@ def boxes(plan: Plan, *, repeats: int, chunks: int, size: int, level: float) -> 
 def coverage(found: list[Box], truth: object) -> float:
     """Share of the boxes that hold the truth in every component."""
     exact = np.asarray(truth, dtype=np.float64)
-    held = [
-        bool(np.all((np.asarray(b.low) <= exact + 1e-9) & (exact <= np.asarray(b.high) + 1e-9))) for b in found
-    ]
+    held = [bool(np.all((np.asarray(b.low) <= exact + 1e-9) & (exact <= np.asarray(b.high) + 1e-9))) for b in found]
     return float(np.mean(held))

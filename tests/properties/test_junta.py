@@ -48,7 +48,8 @@ def test_the_counts_enclose_every_vector_between_the_bounds() -> None:
         high = low + rng.uniform(0, 0.3, 5)
         least, greatest = counts(low, high, 0.8)
         sizes = {slow_size(rng.uniform(low, high), 0.8) for _ in range(20)}
-        assert least <= min(sizes) and max(sizes) <= greatest
+        assert least <= min(sizes)
+        assert max(sizes) <= greatest
 
 
 def test_sampled_intervals_cover_the_size() -> None:
@@ -73,7 +74,7 @@ def test_the_claim_decides_both_ways() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(mp.ArgumentError, match="mass=1.5"):
+    with pytest.raises(mp.ArgumentError, match=r"mass=1\.5"):
         mp.junta_size(parity_of(1, 3), mass=1.5)
     with pytest.raises(mp.ArgumentError, match="size="):
         mp.assert_junta(parity_of(1, 3), 2.5)

@@ -47,10 +47,9 @@ def test_the_slope_interval_holds_every_line_through_the_boxes() -> None:
     slope, intercept = slope_of(lengths, box)
     np.testing.assert_allclose([slope.value, intercept], np.polyfit(lengths, value, 1), atol=1e-12)
     found = [np.polyfit(lengths, rng.uniform(box.low, box.high), 1)[0] for _ in range(500)]
-    corners = [
-        np.polyfit(lengths, [(box.low, box.high)[c >> k & 1][k] for k in range(4)], 1)[0] for c in range(16)
-    ]
-    assert slope.low <= min(found) and max(found) <= slope.high
+    corners = [np.polyfit(lengths, [(box.low, box.high)[c >> k & 1][k] for k in range(4)], 1)[0] for c in range(16)]
+    assert slope.low <= min(found)
+    assert max(found) <= slope.high
     assert (slope.low, slope.high) == (pytest.approx(min(corners)), pytest.approx(max(corners)))
 
 
@@ -87,7 +86,8 @@ def test_a_model_that_reads_eight_bits_fails_beyond_them() -> None:
     assert verdict.estimate.details["failed"] == [9, 40]
     np.testing.assert_allclose(verdict.estimate.value[:3], [0, 0, 0.5])
     point = verdict.witness.point
-    assert len(point) == 9 and point.prod() != point[:8].prod()
+    assert len(point) == 9
+    assert point.prod() != point[:8].prod()
 
 
 def test_a_reference_may_depend_on_the_length() -> None:

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from random_tables import random_subject, slow_sensitivities
 from scipy import stats
+from simulation import boxes, coverage
 
 import modelprops as mp
 from modelprops.inference.sequential import Chunk, Sample, bounds
 from modelprops.properties.profile import quantile_band
-from random_tables import random_subject, slow_sensitivities
-from simulation import boxes, coverage
 
 
 def majority(n: int) -> mp.Subject:
@@ -94,7 +94,9 @@ def test_claims_on_the_minimum_work_as_text() -> None:
     assert mp.claim("sensitivity_profile(quantity='minimum') <= 2").check(majority(5)).outcome == "pass"
     parity = mp.Subject(lambda x: x.prod(1), mp.BooleanCube(30), "sign")
     verdict = mp.claim("sensitivity_profile(quantity='maximum') <= 7").check(parity, budget=10_000, seed=0)
-    assert verdict.outcome == "fail" and verdict.witness is not None and verdict.witness.score == 30
+    assert verdict.outcome == "fail"
+    assert verdict.witness is not None
+    assert verdict.witness.score == 30
 
 
 def test_a_random_function_is_binomial_on_average() -> None:
