@@ -148,7 +148,7 @@ class Subject:
         if self.readout.frozen_token:
             with preserved(self._as_module()):
                 self.readout = freeze_token(self.readout, self._forward(self._encode(points[:1]), None))
-        first = self._batched(points, None)
+        first = self._first_call(points)
         with advanced_random_state():
             second = self._batched(points, None)
         _refuse_changed(self._callable, before, self.name)
@@ -160,6 +160,18 @@ class Subject:
             self._noise = 2 * float((first.margin - singly.margin).abs().nan_to_num(0.0).max())
         else:
             self._noise = 2 * float((first.values - singly.values).abs().nan_to_num(0.0).max())
+
+    def _first_call(self, points: torch.Tensor) -> Reading:
+        """Evaluate once; what the module itself raises is reported with the inputs it was given."""
+        try:
+            return self._batched(points, None)
+        except ModelpropsError:
+            raise
+        except Exception as error:
+            raise ArgumentError(
+                f"{self.name} cannot take the inputs of {self.domain!r}, {_described(self._encode(points[:1]))}: "
+                f"{type(error).__name__}: {error}. Give the domain (and its encoding) that the model was trained on"
+            ) from error
 
     def _as_module(self) -> torch.nn.Module | None:
         return self._callable if isinstance(self._callable, torch.nn.Module) else None
@@ -234,6 +246,15 @@ class Subject:
                 f"{literal(points[row])}; NaN and infinity have no sensitivity, mend the model or the readout",
                 witness,
             )
+        low, high = self.readout.range
+        if math.isfinite(low) and math.isfinite(high) and len(reading.values):
+            least, most = float(reading.values.min()), float(reading.values.max())
+            slack = 1e-6 * max(1.0, high - low)
+            if least < low - slack or most > high + slack:
+                raise ArgumentError(
+                    f"{self.name} returned values from {least:.6g} to {most:.6g}, outside the stated range "
+                    f"[{low:.6g}, {high:.6g}], so no bound would hold; correct range="
+                )
         return reading
 
     def _refuse_random(self, points: torch.Tensor, first: Reading, second: Reading) -> None:
@@ -331,6 +352,13 @@ def _first_floating(module: Any) -> torch.Tensor | None:
     if not isinstance(module, torch.nn.Module):
         return None
     return next((tensor for tensor in chain(module.parameters(), module.buffers()) if tensor.is_floating_point()), None)
+
+
+def _described(inputs: Any) -> str:
+    """Shape and dtype of what a module is called with."""
+    if isinstance(inputs, torch.Tensor):
+        return f"a tensor of shape (batch, {', '.join(map(str, inputs.shape[1:]))}) and dtype {inputs.dtype}"
+    return f"a {type(inputs).__name__}"
 
 
 def _moved(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -94,10 +94,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Options:
-    """How much certainty is asked for and what may be spent on it."""
+    """How much certainty is asked for and what may be spent on it.
+
+    `effort` is what an estimate without a threshold spends: the budget where one was given, else a tenth of it.
+    """
 
     confidence: float
     budget: int
+    effort: int
     seed: int
     width: float | None
     exact: bool | str
@@ -188,6 +192,7 @@ def options_of(
     """Fill in the settings in force and refuse nonsense."""
     settings = defaults()
     confidence = settings.confidence if confidence is None else confidence
+    effort = max(1, settings.budget // 10) if budget is None else budget
     budget = settings.budget if budget is None else budget
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise ArgumentError(f"confidence={confidence!r} is not between 0 and 1; give for example 0.99")
@@ -197,7 +202,9 @@ def options_of(
         raise ArgumentError(f"width={width!r} is not positive; give the interval's width in units of the measure")
     if exact not in (True, False, "auto"):
         raise ArgumentError(f'exact={exact!r} is unknown; use "auto", True or False')
-    return Options(float(confidence), budget, seed_of(name) if seed is None else int(seed), width, exact)
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise ArgumentError(f"seed={seed!r} is not a whole number")
+    return Options(float(confidence), budget, effort, seed_of(name) if seed is None else seed, width, exact)
 
 
 def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None = None) -> bool:
@@ -222,16 +229,14 @@ def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None =
 
 
 def estimate(name: Measure, subject: Subject, plan: Plan, options: Options, start: float) -> Estimate:
-    """Measure exactly, or sample to the asked width (without one: 10% of the value, for a tenth of the budget)."""
+    """Measure exactly, or sample to the asked width (without one: 10% of the value) or the effort."""
     if use_exact(plan, options, name.name, wanted=options.width and options.width / 2):
         return exact_estimate(name, plan, options, start)[0]
     if plan.solve is not None:
         with subject.steady():
             return solved_estimate(name, plan.solve(options, None), options, start)
     assert plan.design is not None
-    budget = (
-        options.budget if options.width is not None else max(options.budget // 10, plan.design.evaluations_per_unit)
-    )
+    budget = options.budget if options.width is not None else options.effort
     with subject.steady():
         sample, box = collect(plan.design, width=options.width, level=options.level, budget=budget, seed=options.seed)
     return sampled_estimate(name, plan, options, Decision("measured", sample, None), box, "fixed", start)
