@@ -6,12 +6,10 @@ bit for bit as found; whatever it returns is read through a readout (`modelprops
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from modelprops.errors import (
     OutputError,
 )
 from modelprops.estimate import Witness, literal
+from modelprops.placement import described, dtype_of, first_floating, moved_to, placed, unwrapped
 from modelprops.preserve import advanced_random_state, preserved, replaced
 from modelprops.readouts import Reading, Readout, Spec, freeze_token, resolve
 from modelprops.seeds import derive
@@ -72,7 +71,7 @@ class Subject:
             )
         if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
             raise ArgumentError(f'batch_size={batch_size!r} is not a positive integer; use "auto" or a number')
-        self._callable = _placed(_unwrapped(module), device, _dtype(dtype))
+        self._callable = placed(unwrapped(module), device, dtype_of(dtype))
         self.domain = domain
         # A module may know the range of what it returns, such as the Boolean functions of this package.
         known = getattr(self._callable, "range", None) if readout is None else None
@@ -169,7 +168,7 @@ class Subject:
             raise
         except Exception as error:
             raise ArgumentError(
-                f"{self.name} cannot take the inputs of {self.domain!r}, {_described(self._encode(points[:1]))}: "
+                f"{self.name} cannot take the inputs of {self.domain!r}, {described(self._encode(points[:1]))}: "
                 f"{type(error).__name__}: {error}. Give the domain (and its encoding) that the model was trained on"
             ) from error
 
@@ -205,10 +204,10 @@ class Subject:
     def _encode(self, points: torch.Tensor) -> Any:
         encode = getattr(self.domain, "encode", None)
         inputs = encode(points) if encode else points
-        tensors = _first_floating(self._callable)
+        tensors = first_floating(self._callable)
         if tensors is None:
             return inputs
-        return _moved(inputs, tensors.device, tensors.dtype)
+        return moved_to(inputs, tensors.device, tensors.dtype)
 
     def _forward(self, inputs: Any, parameters: Parameters | None) -> Any:
         keywords: dict[str, Any] = {"logits_to_keep": 1} if self._last_logits else {}
@@ -312,64 +311,6 @@ def _recorder(seen: dict[str, torch.Tensor], name: str) -> Callable[[Any, Any, A
             seen.setdefault(name, output.detach().clone())
 
     return hook
-
-
-def _unwrapped(module: Any) -> Any:
-    """See through `torch.compile` and data-parallel wrappers, whose parameters have other names."""
-    while isinstance(module, torch.nn.Module):
-        if hasattr(module, "_orig_mod"):
-            module = module._orig_mod
-        elif isinstance(module, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-            module = module.module
-        else:
-            break
-    return module
-
-
-def _placed(module: Any, device: str | torch.device | None, dtype: torch.dtype | None) -> Any:
-    tensor = _first_floating(module)
-    if tensor is None or (device is None and dtype is None):
-        return module
-    target = torch.device(device) if device is not None else tensor.device
-    if (target.type, target.index or 0) == (tensor.device.type, tensor.device.index or 0) and dtype in (
-        None,
-        tensor.dtype,
-    ):
-        return module
-    return copy.deepcopy(module).to(device=target, dtype=dtype)
-
-
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if isinstance(dtype, str):
-        found = getattr(torch, dtype, None)
-        if not isinstance(found, torch.dtype):
-            raise ArgumentError(f'dtype={dtype!r} is unknown; use "float32", "float64", "bfloat16" or "float16"')
-        return found
-    return dtype
-
-
-def _first_floating(module: Any) -> torch.Tensor | None:
-    if not isinstance(module, torch.nn.Module):
-        return None
-    return next((tensor for tensor in chain(module.parameters(), module.buffers()) if tensor.is_floating_point()), None)
-
-
-def _described(inputs: Any) -> str:
-    """Shape and dtype of what a module is called with."""
-    if isinstance(inputs, torch.Tensor):
-        return f"a tensor of shape (batch, {', '.join(map(str, inputs.shape[1:]))}) and dtype {inputs.dtype}"
-    return f"a {type(inputs).__name__}"
-
-
-def _moved(inputs: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """To the module's device; floats to its dtype, integers as they are."""
-    if isinstance(inputs, torch.Tensor):
-        return inputs.to(device=device, dtype=dtype if inputs.is_floating_point() else None)
-    if isinstance(inputs, Mapping):
-        return {key: _moved(value, device, dtype) for key, value in inputs.items()}
-    if isinstance(inputs, (tuple, list)):
-        return type(inputs)(_moved(value, device, dtype) for value in inputs)
-    return inputs
 
 
 def _accepts(function: Any, keyword: str) -> bool:

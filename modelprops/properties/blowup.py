@@ -332,7 +332,7 @@ def _is_enough(box: Box, options: Options, goal: Goal | None, spent: int) -> boo
         return goal.outcome(box) != "inconclusive"
     wanted = 0.1 * float(box.value) if options.width is None else options.width
     narrow = float(box.high) - float(box.low) <= wanted
-    return narrow or (options.width is None and spent >= options.budget // 10)
+    return narrow or (options.width is None and spent >= options.effort)
 
 
 def _at(ordered: Array, quantile: float) -> float:
