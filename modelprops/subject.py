@@ -254,7 +254,7 @@ class Subject:
             )
         low, high = self.readout.range
         if math.isfinite(low) and math.isfinite(high) and len(reading.values):
-            least, most = float(reading.values.min()), float(reading.values.max())
+            least, most = reading.values.min().item(), reading.values.max().item()
             slack = 1e-6 * max(1.0, high - low)
             if least < low - slack or most > high + slack:
                 raise ArgumentError(
