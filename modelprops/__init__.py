@@ -37,6 +37,12 @@ _PUBLIC = {
     "assert_stable_everywhere": "properties.everywhere",
     "assert_agrees": "properties.everywhere",
     "assert_same_function": "properties.everywhere",
+    # checkpoints
+    "Baseline": "baseline",
+    "load_baseline": "baseline",
+    "save_baseline": "baseline",
+    "measured": "measurement",
+    "assert_not_regressed": "regression",
     # errors
     "ModelpropsError": "errors",
     "ArgumentError": "errors",

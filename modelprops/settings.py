@@ -12,6 +12,7 @@ from modelprops.seeds import derive
 
 if TYPE_CHECKING:
     from modelprops.estimate import Verdict
+    from modelprops.properties.measure import Measured
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Run:
     verdicts: list[Verdict] = field(default_factory=list)
     progress: Callable[[str, int, int], None] | None = None
     """Called with (measure, evaluations spent, budget) after every chunk."""
+    measured: Callable[[Measured], None] | None = None
+    """Called with every measurement and its units; a baseline is made of them."""
 
     def seed_of(self, measure: str) -> int:
         """Return the seed of a measure in this test: the same under any order, split or platform."""
