@@ -31,7 +31,6 @@ STORAGE = ".modelprops"
 LAST = "last"
 MOST_MEASUREMENTS = 10_000
 MOST_BYTES = 2**26
-MOST_UNIT_VALUES = 2**22
 FORMAT = "modelprops baseline"
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
@@ -63,7 +62,7 @@ def save_baseline(name: str, measurements: Sequence[Measurement], storage: str |
         raise ArgumentError(f"baseline {name!r} would be empty: nothing was measured; run tests that measure a subject")
     directory = Path(storage)
     directory.mkdir(parents=True, exist_ok=True)
-    units = {f"u{k}": m.units for k, m in enumerate(kept) if m.units is not None and m.units.size <= MOST_UNIT_VALUES}
+    units = {f"u{k}": m.units for k, m in enumerate(kept) if m.units is not None}
     side = compressed(units)
     digest = hashlib.sha256(side).hexdigest()
     data = {

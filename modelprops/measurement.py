@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from modelprops.subject import Subject
 
 
+MOST_UNIT_VALUES = 2**22
+"""Units beyond this many numbers are not kept; such a measurement is compared unpaired."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One estimate with what it takes to repeat it.
@@ -34,7 +38,8 @@ class Measurement:
     `parameters` are the measure's keyword arguments; those that are no JSON (a loss function) are named in `opaque`.
     `subject` holds name, fingerprint (hash of the weights), dtype, device, attention kernel, and whether it was the
     fixture `subject`. `sizes` are the chunk sizes in drawing order and `units` (units, components) their values; an
-    exact measurement has none, and neither has one too large to store.
+    exact measurement has none, and neither has one too large to store. `limits` is the range of one unit where the
+    measure is a plain mean of units.
     """
 
     test: str
@@ -47,6 +52,7 @@ class Measurement:
     coordinates: int
     readout: str
     sizes: tuple[int, ...]
+    limits: tuple[float, float] | None
     estimate: Estimate
     units: Array | None = None
 
@@ -69,6 +75,7 @@ class Measurement:
             "subject": dict(self.subject),
             "opaque": list(self.opaque),
             "sizes": list(self.sizes),
+            "limits": None if self.limits is None else [str(edge) for edge in self.limits],
             "estimate": self.estimate.to_dict(),
         }
 
@@ -78,6 +85,7 @@ class Measurement:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name != "units"}
         known["estimate"] = Estimate.from_dict(data["estimate"])
         known["opaque"], known["sizes"] = tuple(data["opaque"]), tuple(map(int, data["sizes"]))
+        known["limits"] = None if data["limits"] is None else (float(data["limits"][0]), float(data["limits"][1]))
         if units is not None and (units.ndim != 2 or len(units) != sum(known["sizes"])):
             raise ValueError("the units do not fit the chunk sizes")
         if not isinstance(known["parameters"], dict) or not isinstance(known["subject"], dict):
@@ -114,9 +122,11 @@ def measurement_of(found: Measured, test: str = "", *, fixture: bool = False) ->
     """Turn a measurement made just now into a stored one; `fixture`: its subject was the fixture `subject`."""
     plan, subject, sample = found.plan, found.subject, found.sample
     literals = {name: value for name, value in plan.parameters.items() if _is_json(value)}
-    units = None
+    units, limits = None, None
     if sample is not None and plan.design is not None:
-        units = sample.values[:, : len(plan.design.ranges)]
+        columns = len(plan.design.ranges)
+        units = sample.values[:, :columns] if sample.units * columns <= MOST_UNIT_VALUES else None
+        limits = plan.design.ranges[0] if columns == 1 and plan.design.combine is None else None
     return Measurement(
         test=test,
         measure=found.measure.name,
@@ -128,6 +138,7 @@ def measurement_of(found: Measured, test: str = "", *, fixture: bool = False) ->
         coordinates=int(subject.domain.coordinates),
         readout=readout_text(subject),
         sizes=() if sample is None else tuple(len(chunk.values) for chunk in sample.chunks),
+        limits=limits,
         estimate=found.estimate,
         units=units,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from modelprops.errors import ArgumentError, BaselineError
 from modelprops.estimate import Array
+from modelprops.inference.betting import interval
 from modelprops.inference.intervals import asymptotic_half_width
 from modelprops.inference.sequential import Box, Chunk, Decision, Design, Sample, bounds, chunks, decide, outcome_of
 from modelprops.measurement import Measurement
@@ -68,7 +69,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was decided about new - old: `evaluations` of the new checkpoint, `guarantee` of the interval."""
+    """What was decided about new - old: `evaluations` of the new checkpoint, `guarantee` of the interval.
+
+    `confidence` is that of the interval where it is not the one asked for.
+    """
 
     outcome: str
     change: Box
@@ -79,6 +83,7 @@ class Outcome:
     method: str
     guarantee: str
     log_e: float | None = None
+    confidence: float | None = None
 
 
 def decide_change(comparison: Comparison, plan: Plan, options: Options, *, same_weights: bool = False) -> Outcome:
@@ -109,13 +114,8 @@ def decide_change(comparison: Comparison, plan: Plan, options: Options, *, same_
 
 
 def _unpaired(comparison: Comparison, design: Design, options: Options) -> Outcome:
-    """New units of their own, their interval at half of the level; the old interval stands for the other half."""
+    """New units of their own at half of the level, against the old interval: the error rates add up."""
     old, sample, outcome, factor = comparison.old.estimate, Sample(), "inconclusive", comparison.factor
-    if old.confidence < 1 - options.level / 2 - 1e-12:
-        raise BaselineError(
-            f"baseline {comparison.baseline!r} holds {old.measure} at confidence {old.confidence:g} and no units; an "
-            f"unpaired comparison at {options.confidence:g} needs {1 - options.level / 2:g}: save it again"
-        )
     box, claim = Box(math.nan, -math.inf, math.inf), Box(math.nan, -math.inf, math.inf)
     edges = sorted((factor * float(old.low), factor * float(old.high)))
     due = 0
@@ -272,3 +272,20 @@ class _Paired:
 
 def _shifted(box: Box, by: float) -> Box:
     return Box(box.value - by, box.low - by, box.high - by)
+
+
+def change_interval(new: Array, old: Array, limits: tuple[float, float], level: float) -> Box:
+    """Return mean(new - old) of paired units with the tighter of two anytime-valid intervals, each at half the level.
+
+    Asymptotic where at least 30 units differ; otherwise a confidence bound alone (infinite without a known range).
+    """
+    change = new - old
+    mean, width = float(change.mean()), limits[1] - limits[0]
+    low, high = -math.inf, math.inf
+    if math.isfinite(width) and width > 0:
+        inner = interval((change + width) / (2 * width), level / 2)
+        low, high = (2 * width * edge - width for edge in inner)
+    if int((np.abs(change) > 1e-12).sum()) >= LEAST_DIFFERING:
+        half = asymptotic_half_width(float(change.var(ddof=1)), len(change), level / 2)
+        low, high = max(low, mean - half), min(high, mean + half)
+    return Box(mean, low, high)

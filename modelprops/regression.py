@@ -22,7 +22,7 @@ from modelprops.paired import Comparison, Outcome, decide_change
 from modelprops.properties.claim import failure_text, named_measure, recorded
 from modelprops.properties.measure import Measure, Options, options_of
 from modelprops.rules import Rule, default_rules, parse_rule
-from modelprops.settings import current
+from modelprops.settings import current, defaults
 from modelprops.subject import Subject, as_subject
 
 
@@ -60,10 +60,22 @@ def assert_not_regressed(
     found = baseline if isinstance(baseline, Baseline) else load_baseline(baseline, storage)
     target = as_subject(subject, domain)
     known = {measure.name: measure for measure in measures}
-    todo = comparisons(found, parsed(rules), subject=target.name, tolerance=tolerance)
+    todo = comparisons(found, parsed(rules or defaults().rules), subject=target.name, tolerance=tolerance)
     refuse_unlike(found.name, {id(c.old): c.old for c in todo}.values(), target, known)
     verdicts = tuple(check(c, target, known, parameters or {}, confidence, budget) for c in todo)
     return required_all(verdicts)
+
+
+def verdict_on(subject: Any, comparison: Comparison) -> Verdict:
+    """Decide one comparison on a subject, after refusing unlike things; what the gate's own tests call."""
+    target = as_subject(subject, None)
+    refuse_unlike(comparison.baseline, [comparison.old], target, {})
+    return check(comparison, target, {}, {})
+
+
+def fixture_measurements(baseline: Baseline) -> list[Measurement]:
+    """Return the scalar measurements that were made on the fixture `subject`."""
+    return [m for m in baseline.measurements if m.scalar and m.subject.get("fixture")]
 
 
 def parsed(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
@@ -81,7 +93,7 @@ def comparisons(
     """
     scalars = [m for m in baseline.measurements if m.scalar]
     names = sorted({str(m.subject.get("name")) for m in scalars})
-    fixture = [m for m in scalars if m.subject.get("fixture")]
+    fixture = fixture_measurements(baseline)
     if subject is None:
         chosen = fixture
     elif len(names) == 1:
@@ -172,7 +184,7 @@ def _verdict(comparison: Comparison, subject: Subject, options: Options, result:
         value=float(np.max(change.value)),
         low=float(np.max(change.low)),
         high=float(np.max(change.high)),
-        confidence=options.confidence,
+        confidence=result.confidence or options.confidence,
         samples=result.units,
         evaluations=result.evaluations,
         method=result.method,

@@ -21,12 +21,14 @@ class Settings:
 
     `confidence`: 1 - the probability of a wrong verdict. `budget`: model evaluations (forward passes of one input)
     that one measure may spend. `seed`: the root of the seed tree. `preset`: how large the suites' experiments are.
+    `rules`: how much worse than a baseline a checkpoint may be, where `assert_not_regressed` is given none.
     """
 
     confidence: float = 0.99
     budget: int = 1_000_000
     seed: int = 0
     preset: str = "quick"
+    rules: tuple[str, ...] = ()
 
 
 @dataclass
