@@ -43,6 +43,7 @@ _PUBLIC = {
     "save_baseline": "baseline",
     "measured": "measurement",
     "assert_not_regressed": "regression",
+    "series_of": "series",
     # errors
     "ModelpropsError": "errors",
     "ArgumentError": "errors",

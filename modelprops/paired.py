@@ -11,7 +11,7 @@ import numpy as np
 
 from modelprops.errors import ArgumentError, BaselineError
 from modelprops.estimate import Array
-from modelprops.inference.betting import interval
+from modelprops.inference.betting import interval, lower_bound
 from modelprops.inference.intervals import asymptotic_half_width
 from modelprops.inference.sequential import Box, Chunk, Decision, Design, Sample, bounds, chunks, decide, outcome_of
 from modelprops.measurement import Measurement
@@ -134,8 +134,10 @@ def _unpaired(comparison: Comparison, design: Design, options: Options) -> Outco
     change = Box(box.value - comparison.reference, box.low - float(old.high), box.high - float(old.low))
     guarantee = "confidence bound, unpaired" if design.bounded else "asymptotic, unpaired"
     new = float(np.max(box.value))
+    sure = old.confidence - options.level / 2
+    spent = sample.evaluations
     return Outcome(
-        outcome, change, new, comparison.reference, sample.units, sample.evaluations, "sequential", guarantee
+        outcome, change, new, comparison.reference, sample.units, spent, "sequential", guarantee, confidence=sure
     )
 
 
@@ -196,7 +198,7 @@ class _Paired:
         c, sample, outcome = self._comparison, Sample(), "inconclusive"
         for chunk in chunks(design, options.seed, options.budget):
             sample.add(chunk)
-            if self._differing() >= LEAST_DIFFERING:
+            if sample.units >= LEAST_DIFFERING:
                 outcome = outcome_of(self._interval(level), c.comparison, c.amount, c.slack)
             if outcome != "inconclusive":
                 break
@@ -235,25 +237,34 @@ class _Paired:
             return float(means[0])
         return float(np.max(self._design.combine(Box(means, means, means)).value))
 
-    def _linear(self, values: Array) -> Array:
-        """Each unit's share in the measure: the values themselves, or to first order where a measure combines means."""
+    def _slopes(self, means: Array) -> Array:
+        """How much the measure changes with the mean of each component."""
         if self._design.combine is None:
-            return values[:, 0]
-        means = values.mean(0)
+            return np.ones(1)
         steps = 1e-4 * np.maximum(np.abs(means), 1e-9)
         slopes = []
         for k, step in enumerate(steps):
             up, down = means.copy(), means.copy()
             up[k], down[k] = means[k] + step, means[k] - step
             slopes.append((self._value(up) - self._value(down)) / (2 * step))
-        linear: Array = self._value(means) + (values - means) @ np.array(slopes)
+        return np.array(slopes)
+
+    def _linear(self, values: Array) -> Array:
+        """Each unit's share in the measure: the values themselves, or to first order where a measure combines means."""
+        means = values.mean(0)
+        linear: Array = self._value(means) + (values[:, : len(means)] - means) @ self._slopes(means)
         return linear
 
     def _interval(self, level: float) -> Box:
+        """The asymptotic interval, widened by the units that could differ and were not seen where few did."""
         old, new = self._columns()
         units = self._linear(new) - self._comparison.factor * self._linear(old)
         variance = float(units.var(ddof=1)) if len(units) > 1 else math.inf
         half, mean = asymptotic_half_width(variance, len(units), level), float(units.mean())
+        if self._differing() < LEAST_DIFFERING:
+            widths = np.array([high - low for low, high in self._design.ranges])
+            same = (np.abs(new - old) <= 1e-12).all(1).astype(np.float64)
+            half += (1.0 - lower_bound(same, level)) * float(np.abs(self._slopes(new.mean(0))) @ widths)
         return Box(mean, mean - half, mean + half)
 
     def _differing(self) -> int:
