@@ -91,6 +91,8 @@ def _compare(given: argparse.Namespace) -> None:
 
 def _prune(given: argparse.Namespace) -> None:
     directory = Path(given.storage)
+    if not directory.is_dir():
+        raise ArgumentError(f"no directory {given.storage}; give --storage")
     if given.keep is not None:
         if given.keep < 1:
             raise ArgumentError(f"--keep {given.keep} would leave no baseline; give at least 1")
