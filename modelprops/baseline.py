@@ -77,7 +77,7 @@ def save_baseline(name: str, measurements: Sequence[Measurement], storage: str |
     }
     text = json.dumps({**data, "sha256": _checksum(data)}, indent=1, ensure_ascii=False) + "\n"
     text = re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    with _locked(directory):
+    with locked(directory):
         _write_bytes(directory / str(data["side"]["file"]), side)  # type: ignore[index]  # a dict of the literal above
         write_atomically(directory / f"{name}.json", text)
         _remove_stale(directory, name, f"{name}-{digest[:16]}.npz")
@@ -246,7 +246,7 @@ def _remove_stale(directory: Path, name: str, current: str) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """One save at a time, so that none removes the side file that another has just written."""
     try:
         import fcntl

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from modelprops.baseline import STORAGE, Baseline, load_baseline, names, orphans
+from modelprops.baseline import STORAGE, Baseline, load_baseline, locked, names, orphans
 from modelprops.errors import ArgumentError, ModelpropsError
 from modelprops.estimate import Estimate
 from modelprops.measurement import Measurement
@@ -99,10 +99,11 @@ def _prune(given: argparse.Namespace) -> None:
         for baseline in _all(given.storage)[: -given.keep]:
             (directory / f"{baseline.name}.json").unlink()
             print(f"removed {baseline.name}, saved {baseline.saved}")
-    left = orphans(directory)
-    for path in left:
-        path.unlink(missing_ok=True)
-        print(f"removed {path}")
+    with locked(directory):  # what a save is writing just now is no leftover
+        left = orphans(directory)
+        for path in left:
+            path.unlink(missing_ok=True)
+            print(f"removed {path}")
     if not left:
         print("no files without a baseline")
 

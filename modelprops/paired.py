@@ -247,7 +247,7 @@ class _Paired:
             up, down = means.copy(), means.copy()
             up[k], down[k] = means[k] + step, means[k] - step
             slopes.append((self._value(up) - self._value(down)) / (2 * step))
-        return np.array(slopes)
+        return np.array(slopes, dtype=np.float64)
 
     def _linear(self, values: Array) -> Array:
         """Each unit's share in the measure: the values themselves, or to first order where a measure combines means."""
@@ -263,7 +263,7 @@ class _Paired:
         half, mean = asymptotic_half_width(variance, len(units), level), float(units.mean())
         if self._differing() < LEAST_DIFFERING:
             widths = np.array([high - low for low, high in self._design.ranges])
-            same = (np.abs(new - old) <= 1e-12).all(1).astype(np.float64)
+            same: Array = np.asarray((np.abs(new - old) <= 1e-12).all(axis=1), dtype=np.float64)
             half += (1.0 - lower_bound(same, level)) * float(np.abs(self._slopes(new.mean(0))) @ widths)
         return Box(mean, mean - half, mean + half)
 

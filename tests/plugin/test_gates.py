@@ -30,8 +30,8 @@ def subject(checkpoint):
 TESTS = """
 import modelprops as mp
 
-def test_sensitivity(subject): mp.claim("average_sensitivity").check(subject, exact=False, budget=200_000)
-def test_stability(subject): mp.claim("noise_stability(rho=0.9)").check(subject, exact=False, budget=200_000)
+def test_sensitivity(subject): mp.claim("average_sensitivity").check(subject, exact=False, budget=60_000)
+def test_stability(subject): mp.claim("noise_stability(rho=0.9)").check(subject, exact=False, budget=60_000)
 """
 GOOD, BAD = PROJECT.format(parity="0.0"), PROJECT.format(parity="1.0")
 
