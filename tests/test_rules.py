@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import modelprops as mp
+from modelprops.plugin.options import OPTIONS
 from modelprops.rules import Rule, default_rules, parse_rule
 
 
@@ -75,3 +79,18 @@ def test_the_default_knows_which_way_is_worse() -> None:
     assert [str(rule) for rule in default_rules("average_sensitivity")] == ["average_sensitivity:+5%"]
     assert [str(rule) for rule in default_rules("noise_stability")] == ["noise_stability:-5%"]
     assert len(default_rules("my_own_measure")) == 2
+
+
+def test_the_recipes_in_the_documentation_are_yaml_with_options_that_exist_and_rules_that_parse() -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (Path(__file__).parent.parent / "docs" / "gates.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    assert len(recipes) == 2
+    known = {option.flag for option in OPTIONS} | {"--modelprops"}
+    for recipe in recipes:
+        assert yaml.safe_load(recipe)
+        flags = re.findall(r"(--modelprops[a-z-]*)", recipe)
+        assert flags
+        assert set(flags) <= known
+        for rule in re.findall(r"--modelprops-compare-fail=(\S+)", recipe):
+            assert str(parse_rule(rule))
