@@ -65,6 +65,13 @@ _PUBLIC = {
     "assert_bounded_growth": "properties.length",
     "disagreement": "properties.length",
     "assert_length_generalises": "properties.length",
+    # checkpoints
+    "Baseline": "baseline",
+    "load_baseline": "baseline",
+    "save_baseline": "baseline",
+    "measured": "measurement",
+    "assert_not_regressed": "regression",
+    "series_of": "series",
     # errors
     "ModelpropsError": "errors",
     "ArgumentError": "errors",
