@@ -3,8 +3,8 @@
 They shrink toward all +1, the fewest -1s, the lowest token and the shortest input, and what they draw prints as a line
 that can be pasted into a test. Their inputs find counterexamples; they are not uniform, so no average is taken of them.
 
-Importing this module registers a settings profile `modelprops` (no deadline, failures printed with a blob); it is
-loaded only when asked for: `--hypothesis-profile modelprops`.
+Importing this module registers the settings profile `modelprops` (see `modelprops.profile`); it is in force only when
+asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+import modelprops.profile  # noqa: F401  (registers the profile)
+from modelprops.architectures import KINDS, Architecture, build
 from modelprops.domains import BooleanCube, Domain, Gaussian, Tokens, generator_of
 from modelprops.drawn import Drawn
 from modelprops.errors import ArgumentError
@@ -25,13 +26,6 @@ from modelprops.subject import Subject
 
 if TYPE_CHECKING:
     from modelprops.functions import BooleanFunction
-
-settings.register_profile(
-    "modelprops",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-)
 
 Length = int | SearchStrategy[int]
 
@@ -105,6 +99,19 @@ def inputs_of(subject: Subject | Domain) -> SearchStrategy[torch.Tensor]:
         assert isinstance(domain.shape, tuple)
         return gaussian_inputs(domain.shape)
     return st.integers(0, 2**32).map(lambda seed: Drawn.of(domain.sample(1, generator_of(seed))[0]))
+
+
+def models(
+    n: Length, *, kinds: Sequence[str] = KINDS, widths: Sequence[int] = (2, 4, 8, 16)
+) -> SearchStrategy[Architecture]:
+    """A small untrained network on {-1, +1}^n of one of several architectures (see `modelprops.architectures.build`).
+
+    Shrinks toward the first kind, the first width and seed 0.
+    """
+    if wrong := [kind for kind in kinds if kind not in KINDS]:
+        raise ArgumentError(f"kinds={wrong!r} are unknown; use some of {', '.join(KINDS)}")
+    seeds = st.integers(0, 2**32 - 1)
+    return st.builds(build, st.sampled_from(list(kinds)), _lengths(n), st.sampled_from(list(widths)), seeds)
 
 
 def boolean_functions(n: Length) -> SearchStrategy[BooleanFunction]:

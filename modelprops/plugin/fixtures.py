@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from modelprops.errors import ArgumentError
+from modelprops.errors import ArgumentError, ModelpropsError
 from modelprops.plugin.collection import CONFIGURATION
 from modelprops.plugin.options import DEMO, value_of
 from modelprops.settings import Run, current
@@ -39,6 +42,18 @@ def subject(request: pytest.FixtureRequest, checkpoint: str | None) -> Any:
     if model is None:
         return modelprops.load(checkpoint, **given)
     return modelprops.load(model, checkpoint=checkpoint, **given)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Evaluate a `subject` once when it is set up, so that a cold start is not on the clock of a Hypothesis deadline."""
+    value = yield
+    module = sys.modules.get("modelprops.subject")
+    if fixturedef.argname == "subject" and module is not None and isinstance(value, module.Subject):
+        # What is wrong with the model is said by the test that measures it.
+        with suppress(ModelpropsError):
+            value.probe()
+    return value
 
 
 @pytest.fixture
