@@ -24,9 +24,9 @@ def build(kind: str, n: int, width: int = 8, seed: int = 0) -> Architecture:
 
     `kind`: `"mlp"` (two ReLU layers), `"deepsets"` (a mean over inputs between two MLPs: permutation invariant),
     `"cnn"` (two convolutions of kernel 3, a mean over positions), `"lstm"` (its last state), `"transformer"` (a
-    two-layer encoder with learned positions, `modelprops.theory.transformer.EncoderTransformer`; even widths). All but the MLP
-    take shorter inputs too, and all but the MLP and the Transformer longer ones. The same call gives the same weights,
-    and torch's global generator is left alone; `repr` is the call.
+    two-layer encoder with learned positions, `modelprops.theory.transformer.EncoderTransformer`; even widths). All
+    but the MLP take shorter inputs too, and all but the MLP and the Transformer longer ones. The same call gives the
+    same weights, and torch's global generator is left alone; `repr` is the call.
 
     Raises `ArgumentError` for an unknown kind, or sizes the kind cannot have.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,13 +35,19 @@ class Drawn(torch.Tensor):
         return Drawn.of(self.as_subclass(torch.Tensor).clone())
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch leaves its own untyped
-        return literal(self.as_subclass(torch.Tensor))
+        plain = self.as_subclass(torch.Tensor)
+        if plain.dtype == torch.int8 and plain.numel() > _LONG and bool((plain.abs() == 1).all()):
+            # A shrunk batch is +1 nearly everywhere.
+            minus = (plain.flatten() < 0).nonzero()[:, 0].tolist()
+            return f"modelprops.drawn.signs({tuple(plain.shape)}, minus={minus})"
+        return literal(plain)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         # Hypothesis would show the call of the strategy's internals.
         printer.text(repr(self))
 
 
+_LONG = 256
 _REARRANGE = {
     torch.stack,
     torch.cat,
@@ -50,6 +57,13 @@ _REARRANGE = {
     torch.Tensor.long,
     torch.Tensor.int,
 }
+
+
+def signs(shape: Sequence[int], minus: Sequence[int]) -> torch.Tensor:
+    """An int8 tensor of +1 but for -1 at the flattened positions `minus`: how a large drawn batch prints."""
+    points = torch.ones(tuple(shape), dtype=torch.int8)
+    points.view(-1)[list(minus)] = -1
+    return points
 
 
 def refuse_drawn(what: str, value: object) -> None:

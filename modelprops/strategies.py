@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -46,7 +47,7 @@ def boolean_batches(n: Length, size: int = 32) -> SearchStrategy[torch.Tensor]:
             return _bits(count).map(lambda bits: _signs(bits, (size, length)))
         # Hypothesis limits the choices of one example; bytes hold eight bits each.
         return st.binary(min_size=math.ceil(count / 8), max_size=math.ceil(count / 8)).map(
-            lambda raw: _signs([raw[k // 8] >> (k % 8) & 1 for k in range(count)], (size, length))
+            lambda raw: _signs(np.unpackbits(np.frombuffer(raw, np.uint8), count=count), (size, length))
         )
 
     return _lengths(n).flatmap(rows)
@@ -80,11 +81,17 @@ def gaussian_inputs(shape: int | Sequence[int], *, bound: float = 6.0) -> Search
 
 def flips(n: int) -> SearchStrategy[int]:
     """A coordinate in 0..n-1; shrinks toward 0."""
+    if not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"n={n!r} is not a number of coordinates of at least 1")
     return st.integers(0, n - 1)
 
 
 def lengths(least: int = 1, most: int = 64) -> SearchStrategy[int]:
     """An input length; shrinks toward `least`."""
+    if not 1 <= least <= most:
+        raise ArgumentError(
+            f"least={least!r}, most={most!r}: lengths are at least 1, and the least is not above the most"
+        )
     return st.integers(least, most)
 
 
@@ -171,8 +178,8 @@ def _bits(count: int) -> SearchStrategy[list[bool]]:
     return st.lists(st.booleans(), min_size=count, max_size=count)
 
 
-def _signs(bits: Sequence[int | bool], shape: tuple[int, ...] | None = None) -> torch.Tensor:
-    points = 1 - 2 * torch.tensor([int(bit) for bit in bits], dtype=torch.int8)
+def _signs(bits: Any, shape: tuple[int, ...] | None = None) -> torch.Tensor:
+    points = 1 - 2 * torch.from_numpy(np.array(bits, dtype=np.int8))
     return Drawn.of(points if shape is None else points.view(shape))
 
 

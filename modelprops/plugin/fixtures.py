@@ -46,7 +46,7 @@ def subject(request: pytest.FixtureRequest, checkpoint: str | None) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """Evaluate a `subject` once when it is set up, so that a cold start is not on the clock of a Hypothesis deadline."""
+    """Evaluate a `subject` once when it is set up, so that no Hypothesis deadline meets a cold start."""
     value = yield
     module = sys.modules.get("modelprops.subject")
     if fixturedef.argname == "subject" and module is not None and isinstance(value, module.Subject):
