@@ -87,7 +87,7 @@ _PUBLIC = {
     "PropertyViolation": "errors",
     "Inconclusive": "errors",
 }
-_SUBMODULES = ("functions", "strategies", "theory", "training")
+_SUBMODULES = ("architectures", "drawn", "functions", "metamorphic", "strategies", "theory", "training")
 
 __all__ = ["__version__", *_PUBLIC, *_SUBMODULES]
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from modelprops.drawn import refuse_drawn
 from modelprops.errors import ArgumentError, DomainError
 
 EXHAUSTIVE_LIMIT = 2**24
@@ -143,6 +144,8 @@ class Tokens:
     def __post_init__(self) -> None:
         _require_count("Tokens", "vocab_size", self.vocab_size)
         _require_count("Tokens", "length", self.length)
+        refuse_drawn("corpus", self.corpus)
+        refuse_drawn("weights", self.weights)
         fixed = dict(self.frozen) if isinstance(self.frozen, Mapping) else dict.fromkeys(self.frozen)
         fixed = {p + self.length if p < 0 else p: token for p, token in fixed.items()}
         for position, token in fixed.items():
@@ -171,6 +174,7 @@ class Tokens:
         resample_from: str = "uniform",
     ) -> Tokens:
         """Take points from `corpus_ids` (sequences, length); resample `"uniform"` or from the corpus `"unigram"`."""
+        refuse_drawn("corpus_ids", corpus_ids)
         corpus = torch.as_tensor(corpus_ids)
         if corpus.ndim != 2 or corpus.is_floating_point() or not len(corpus):
             raise ArgumentError(

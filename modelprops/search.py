@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings, target
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings, target
 from hypothesis import strategies as st
 
 from modelprops.domains import BooleanCube, Domain, generator_of
@@ -163,8 +163,13 @@ class _Hunt:
         batches = st.lists(inputs_of(self.domain), min_size=1, max_size=8)
 
         @seed(derive(self.root, "aim", turn))
+        # Nothing is left to the user's profile, so that the same seed searches the same inputs under any.
         @settings(
             max_examples=50,
+            derandomize=False,
+            print_blob=False,
+            verbosity=Verbosity.quiet,
+            backend="hypothesis",
             database=None,
             deadline=None,
             phases=[Phase.generate, Phase.target],

@@ -3,8 +3,8 @@
 They shrink toward all +1, the fewest -1s, the lowest token and the shortest input, and what they draw prints as a line
 that can be pasted into a test. Their inputs find counterexamples; they are not uniform, so no average is taken of them.
 
-Importing this module registers a settings profile `modelprops` (no deadline, failures printed with a blob); it is
-loaded only when asked for: `--hypothesis-profile modelprops`.
+Importing this module registers the settings profile `modelprops` (see `modelprops.profile`); it is in force only when
+asked for.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+import modelprops.profile  # noqa: F401  (registers the profile)
+from modelprops.architectures import KINDS, Architecture, build
 from modelprops.domains import BooleanCube, Domain, Gaussian, Tokens, generator_of
 from modelprops.drawn import Drawn
 from modelprops.errors import ArgumentError
@@ -25,13 +27,6 @@ from modelprops.subject import Subject
 
 if TYPE_CHECKING:
     from modelprops.functions import BooleanFunction
-
-settings.register_profile(
-    "modelprops",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-)
 
 Length = int | SearchStrategy[int]
 
@@ -52,7 +47,7 @@ def boolean_batches(n: Length, size: int = 32) -> SearchStrategy[torch.Tensor]:
             return _bits(count).map(lambda bits: _signs(bits, (size, length)))
         # Hypothesis limits the choices of one example; bytes hold eight bits each.
         return st.binary(min_size=math.ceil(count / 8), max_size=math.ceil(count / 8)).map(
-            lambda raw: _signs([raw[k // 8] >> (k % 8) & 1 for k in range(count)], (size, length))
+            lambda raw: _signs(np.unpackbits(np.frombuffer(raw, np.uint8), count=count), (size, length))
         )
 
     return _lengths(n).flatmap(rows)
@@ -86,11 +81,17 @@ def gaussian_inputs(shape: int | Sequence[int], *, bound: float = 6.0) -> Search
 
 def flips(n: int) -> SearchStrategy[int]:
     """A coordinate in 0..n-1; shrinks toward 0."""
+    if not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"n={n!r} is not a number of coordinates of at least 1")
     return st.integers(0, n - 1)
 
 
 def lengths(least: int = 1, most: int = 64) -> SearchStrategy[int]:
     """An input length; shrinks toward `least`."""
+    if not 1 <= least <= most:
+        raise ArgumentError(
+            f"least={least!r}, most={most!r}: lengths are at least 1, and the least is not above the most"
+        )
     return st.integers(least, most)
 
 
@@ -105,6 +106,19 @@ def inputs_of(subject: Subject | Domain) -> SearchStrategy[torch.Tensor]:
         assert isinstance(domain.shape, tuple)
         return gaussian_inputs(domain.shape)
     return st.integers(0, 2**32).map(lambda seed: Drawn.of(domain.sample(1, generator_of(seed))[0]))
+
+
+def models(
+    n: Length, *, kinds: Sequence[str] = KINDS, widths: Sequence[int] = (2, 4, 8, 16)
+) -> SearchStrategy[Architecture]:
+    """A small untrained network on {-1, +1}^n of one of several architectures (see `modelprops.architectures.build`).
+
+    Shrinks toward the first kind, the first width and seed 0.
+    """
+    if wrong := [kind for kind in kinds if kind not in KINDS]:
+        raise ArgumentError(f"kinds={wrong!r} are unknown; use some of {', '.join(KINDS)}")
+    seeds = st.integers(0, 2**32 - 1)
+    return st.builds(build, st.sampled_from(list(kinds)), _lengths(n), st.sampled_from(list(widths)), seeds)
 
 
 def boolean_functions(n: Length) -> SearchStrategy[BooleanFunction]:
@@ -164,8 +178,8 @@ def _bits(count: int) -> SearchStrategy[list[bool]]:
     return st.lists(st.booleans(), min_size=count, max_size=count)
 
 
-def _signs(bits: Sequence[int | bool], shape: tuple[int, ...] | None = None) -> torch.Tensor:
-    points = 1 - 2 * torch.tensor([int(bit) for bit in bits], dtype=torch.int8)
+def _signs(bits: Any, shape: tuple[int, ...] | None = None) -> torch.Tensor:
+    points = 1 - 2 * torch.from_numpy(np.array(bits, dtype=np.int8))
     return Drawn.of(points if shape is None else points.view(shape))
 
 

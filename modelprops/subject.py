@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from modelprops.domains import Domain, generator_of
+from modelprops.drawn import refuse_drawn
 from modelprops.errors import (
     ArgumentError,
     ModelpropsError,
@@ -63,6 +64,7 @@ class Subject:
     ) -> None:
         if not callable(module):
             raise ArgumentError(f"module={module!r} is not callable; give an nn.Module or a function on tensors")
+        refuse_drawn("domain", domain)
         missing = [part for part in ("coordinates", "sample", "resample", "correlated") if not hasattr(domain, part)]
         if missing:
             raise ArgumentError(
@@ -150,6 +152,7 @@ class Subject:
         if self._outputs is not None:
             return
         points = self.domain.sample(_PROBE, generator_of(derive(0, "probe")))
+        refuse_drawn("what domain.sample returned", points)
         before = _contents(self._callable)
         if self.readout.frozen_token:
             with preserved(self._as_module()):
@@ -300,6 +303,8 @@ class Subject:
 
 def as_subject(subject: Any, domain: Domain | None = None) -> Subject:
     """Return a subject: itself, or a module or callable on `domain`."""
+    if domain is not None:
+        refuse_drawn("domain", domain)
     if isinstance(subject, Subject):
         if domain is not None and domain is not subject.domain and domain != subject.domain:
             raise ArgumentError("domain= was given beside a Subject, which has its own; leave it out")

@@ -67,6 +67,10 @@ class BooleanFunction(torch.nn.Module):
     def __repr__(self) -> str:
         return f"modelprops.functions.{self._expression}"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # Hypothesis would show the call of the strategy's internals.
+        printer.text(repr(self))
+
     def forward(self, points: torch.Tensor) -> torch.Tensor:
         """Evaluate at ±1 points of shape (batch, n). Integer points are checked, so that 0/1 bits are refused."""
         if not isinstance(points, torch.Tensor):

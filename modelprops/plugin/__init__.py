@@ -17,6 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and register the hooks."""
     config.addinivalue_line("markers", "modelprops: a property test of a trained model; runs with --modelprops")
+    if getattr(config.option, "hypothesis_profile", None) == "modelprops":
+        # Before Hypothesis's own plugin loads it by name; Hypothesis is not imported for anybody else.
+        import modelprops.profile  # noqa: F401
     checked = configuration(config)
     collection.check_suites(checked)
     gates.check_gates(config, checked)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from modelprops.errors import ArgumentError
+from modelprops.errors import ArgumentError, ModelpropsError
 from modelprops.plugin.collection import CONFIGURATION
 from modelprops.plugin.gates import BASELINES
 from modelprops.plugin.options import DEMO, value_of
@@ -50,6 +53,18 @@ def baseline(request: pytest.FixtureRequest) -> Any:
     if given is None and not baselines:
         pytest.skip("no baseline: compare with one by --modelprops-compare")
     return baselines[0] if given is None else given
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Evaluate a `subject` once when it is set up, so that no Hypothesis deadline meets a cold start."""
+    value = yield
+    module = sys.modules.get("modelprops.subject")
+    if fixturedef.argname == "subject" and module is not None and isinstance(value, module.Subject):
+        # What is wrong with the model is said by the test that measures it.
+        with suppress(ModelpropsError):
+            value.probe()
+    return value
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from modelprops.seeds import derive
 from modelprops.settings import Settings
 
 PRESETS = ("quick", "standard", "full")
@@ -131,10 +132,11 @@ def configuration(config: pytest.Config) -> Configuration:
     budget = _number(values, "budget", defaults.budget, int)
     if budget < 1:
         _refuse("budget", values["budget"], "give a positive number of model evaluations")
+    hypothesis_seed = getattr(config.option, "hypothesis_seed", None)
     settings = Settings(
         confidence=confidence,
         budget=budget,
-        seed=_number(values, "seed", defaults.seed, int),
+        seed=_number(values, "seed", _root(hypothesis_seed, defaults.seed), int),
         preset=values["preset"] or "quick",
         rules=tuple(values["compare-fail"] or ()),
     )
@@ -144,6 +146,8 @@ def configuration(config: pytest.Config) -> Configuration:
         if option.name in ("model", "domain", "readout", "confidence", "budget", "device", "dtype", "preset", "storage")
         and getattr(config.option, option.ini, None) is not None
     }
+    if hypothesis_seed is not None:
+        given["--hypothesis-seed"] = hypothesis_seed
     return Configuration(
         enabled=bool(config.option.modelprops or config.getini("modelprops")),
         given=given,
@@ -184,6 +188,16 @@ def _number(values: dict[str, Any], name: str, default: Any, kind: type) -> Any:
     if not math.isfinite(number) or (kind is int and number != int(number)):
         _refuse(name, text, "give a whole number" if kind is int else "give a finite number")
     return kind(number)
+
+
+def _root(hypothesis_seed: Any, default: int) -> int:
+    """The seed root where `--modelprops-seed` is not given: Hypothesis's, so that one option repeats a whole run."""
+    if hypothesis_seed is None:
+        return default
+    try:
+        return int(hypothesis_seed)
+    except ValueError:
+        return derive(default, "hypothesis", str(hypothesis_seed))
 
 
 def _checkpoints(patterns: Any) -> tuple[str, ...]:
