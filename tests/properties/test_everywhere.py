@@ -46,7 +46,7 @@ def test_twenty_rare_bugs_are_found_with_a_twentieth_of_random_searchs_evaluatio
     for seed in range(20):
         model = pattern(64, 16, seed, slope=0.05)
         verdict = violation(
-            lambda model=model: mp.assert_agrees(model, model.right, domain=mp.BooleanCube(64), seed=seed)
+            lambda model=model, seed=seed: mp.assert_agrees(model, model.right, domain=mp.BooleanCube(64), seed=seed)
         )
         spent.append(verdict.estimate.evaluations)
     assert statistics.median(spent) <= 2**16 / 20
