@@ -105,7 +105,8 @@ def parse_rule(text: str) -> Rule:
 def default_rules(measure: str, parameters: Mapping[str, Any] | None = None) -> tuple[Rule, ...]:
     """Return the rule in force where none is given: no worsening beyond 5% of the old value.
 
-    It names the first number among `parameters`, so that its text picks this measurement again. Worse is higher, except for stability, where it is lower; a measure of your own may move neither way.
+    It names the first number among `parameters`, so that its text picks this measurement again. Worse is higher, except
+    for stability, where it is lower; a measure of your own may move neither way.
     """
     at = next(iter(_numbers(parameters or {})), None)
     rise, fall = (Rule(measure, at, sign, share=DEFAULT_SHARE) for sign in (1, -1))
