@@ -111,7 +111,13 @@ def measured() -> Iterator[list[Measurement]]:
     kept: list[Measurement] = []
     outer = current()
     run = Run(outer.settings if outer else defaults(), outer.node if outer else "")
-    run.measured = lambda found: kept.append(measurement_of(found))
+
+    def keep(found: Measured) -> None:
+        kept.append(measurement_of(found))
+        if outer is not None and outer.measured is not None:
+            outer.measured(found)
+
+    run.measured = keep
     with running(run):
         yield kept
     if outer is not None:

@@ -64,7 +64,7 @@ class Comparison:
 
     def __str__(self) -> str:
         size = f"{100 * self.rule.share:.10g}%" if self.rule.share else f"{self.rule.amount:.10g}"
-        return f"{self.old} {'rises' if self.rule.sign > 0 else 'falls'} by <= {size} from {self.baseline}"
+        return f"{self.old} {'rises' if self.rule.sign > 0 else 'falls'} by at most {size} from {self.baseline}"
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def comparisons(
             )
     pairs = [(m, rule) for m in chosen for rule in rules if rule.speaks_of(m.measure, m.parameters)]
     if not rules:
-        pairs = [(m, rule) for m in chosen for rule in default_rules(m.measure)]
+        pairs = [(m, rule) for m in chosen for rule in default_rules(m.measure, m.parameters)]
     return tuple(Comparison(baseline.name, m, rule, tolerance) for m, rule in pairs)
 
 

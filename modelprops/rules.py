@@ -57,8 +57,7 @@ class Rule:
         """Whether the rule is about this measurement."""
         if measure != self.measure and not measure.endswith("_" + self.measure):
             return False
-        numbers = [v for v in parameters.values() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-        return self.at is None or any(math.isclose(float(v), self.at, rel_tol=1e-9) for v in numbers)
+        return self.at is None or any(math.isclose(number, self.at, rel_tol=1e-9) for number in _numbers(parameters))
 
     def factor(self, old: float) -> float:
         """The f of the claim `new - f old <= amount` (`>= -amount` for a fall): 1 unless the rule is a percentage.
@@ -103,15 +102,21 @@ def parse_rule(text: str) -> Rule:
     return Rule(measure[0], at, sign, share=value / 100) if percent else Rule(measure[0], at, sign, value)
 
 
-def default_rules(measure: str) -> tuple[Rule, ...]:
+def default_rules(measure: str, parameters: Mapping[str, Any] | None = None) -> tuple[Rule, ...]:
     """Return the rule in force where none is given: no worsening beyond 5% of the old value.
 
-    Worse is higher, except for stability, where it is lower; a measure of your own may move neither way.
+    It names the first number among `parameters`, so that its text picks this measurement again. Worse is higher, except
+    for stability, where it is lower; a measure of your own may move neither way.
     """
-    rise, fall = (Rule(measure, None, sign, share=DEFAULT_SHARE) for sign in (1, -1))
+    at = next(iter(_numbers(parameters or {})), None)
+    rise, fall = (Rule(measure, at, sign, share=DEFAULT_SHARE) for sign in (1, -1))
     if measure in _FALLS:
         return (fall,)
     return (rise,) if measure in _RISES else (rise, fall)
+
+
+def _numbers(parameters: Mapping[str, Any]) -> list[float]:
+    return [float(v) for v in parameters.values() if isinstance(v, (int, float)) and not isinstance(v, bool)]
 
 
 def _match(pattern: re.Pattern[str], text: str, at: int, rule: str) -> re.Match[str]:

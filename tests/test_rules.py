@@ -78,6 +78,7 @@ def test_a_percentage_is_one_of_the_magnitude_also_below_zero() -> None:
 def test_the_default_knows_which_way_is_worse() -> None:
     assert [str(rule) for rule in default_rules("average_sensitivity")] == ["average_sensitivity:+5%"]
     assert [str(rule) for rule in default_rules("noise_stability")] == ["noise_stability:-5%"]
+    assert [str(rule) for rule in default_rules("sharpness", {"radius": 0.1})] == ["sharpness@0.1:+5%"]
     assert len(default_rules("my_own_measure")) == 2
 
 
