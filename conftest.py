@@ -9,4 +9,11 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# `HYPOTHESIS_PROFILE=ci`: the same examples in every run, and no clock.
+if profile := os.environ.get("HYPOTHESIS_PROFILE"):
+    from hypothesis import settings
+
+    settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
+    settings.load_profile(profile)
+
 pytest_plugins = ["pytester"]

@@ -87,6 +87,9 @@ class Subject:
         self._located: dict[str, list[tuple[torch.nn.Module, str]]] | None = None
         self._last_logits = self.readout.last_only and _accepts(self._callable, "logits_to_keep")
 
+    def __repr__(self) -> str:
+        return f"<Subject {self.name} on {self.domain!r}, readout {self.readout.name}>"
+
     @property
     def module(self) -> torch.nn.Module:
         """The module; `NoParametersError` for a plain callable."""

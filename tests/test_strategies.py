@@ -174,8 +174,8 @@ def test_a_function_shrinks_to_a_parity_of_few_inputs() -> None:
 
 def test_models_shrink_to_the_first_kind_width_and_seed() -> None:
     assert repr(smallest(draw.models(4))) == "modelprops.architectures.build('mlp', n=4, width=2, seed=0)"
-    lstm = smallest(draw.models(draw.lengths(2, 6)), lambda model: model.kind == "lstm")
-    assert repr(lstm) == "modelprops.architectures.build('lstm', n=2, width=2, seed=0)"
+    wide = smallest(draw.models(draw.lengths(2, 6), widths=(2, 8)), lambda model: model.width == 8)
+    assert repr(wide) == "modelprops.architectures.build('mlp', n=2, width=8, seed=0)"
 
 
 @settings(FEW, max_examples=10)

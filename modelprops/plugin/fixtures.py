@@ -61,6 +61,10 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
     value = yield
     module = sys.modules.get("modelprops.subject")
     if fixturedef.argname == "subject" and module is not None and isinstance(value, module.Subject):
+        if "hypothesis" in sys.modules:
+            # The assertions load on first use, which takes longer than an example may.
+            import modelprops.metamorphic
+            import modelprops.properties.everywhere  # noqa: F401
         # What is wrong with the model is said by the test that measures it.
         with suppress(ModelpropsError):
             value.probe()

@@ -62,7 +62,10 @@ def pytest_runtest_makereport(
         setattr(report, _ATTRIBUTE, [verdict.to_dict() for verdict in verdicts])
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, ModelpropsError) and call.excinfo is not None and report.failed:
-        report.longrepr = call.excinfo.getrepr(style="value")
+        report.longrepr = shown = call.excinfo.getrepr(style="value")
+        if notes := getattr(error, "__notes__", ()):
+            # The drawn example and how to reproduce it, which this style leaves out.
+            shown.addsection("drawn by Hypothesis", "\n".join(notes))
         if isinstance(error, Inconclusive):
             _apply_inconclusive(item, report, error)
     return report

@@ -174,6 +174,8 @@ def _decided(
     start = time.perf_counter()
     root = seed_of(claim) if seed is None else seed
     slack = 1e-9 * max(1.0, abs(limit)) if limit else 0.0
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+        raise ArgumentError(f"budget={budget!r} is not a positive number of model evaluations")
     inputs = max(1, budget // cost)
     found = search(subject, score, above=limit + slack, budget=inputs, exhaustive_up_to=EXHAUSTIVE, seed=root)
     outcome = "fail" if found.violates else "pass"
