@@ -43,7 +43,7 @@ _PUBLIC = {
     "layernorm_blowup": "properties.blowup",
     "assert_blowup_below": "properties.blowup",
     "parameter_norm": "properties.norm",
-    "search": "search",
+    "search": "worst_case",
     "assert_sensitivity_everywhere": "properties.everywhere",
     "assert_stable_everywhere": "properties.everywhere",
     "assert_agrees": "properties.everywhere",
