@@ -52,8 +52,8 @@ def report(name: str, models: list[Planted]) -> None:
     uniform = [random_search(model, seed) for seed, model in enumerate(models)]
     median, random_median = statistics.median(row[0] for row in found), statistics.median(uniform)
     print(
-        f"{name}: found {sum(row[1] for row in found)} of {len(models)}, minimal {sum(row[2] for row in found)}; median "
-        f"evaluations {median:,.0f} (with minimising), random search {random_median:,.0f} (without), "
+        f"{name}: found {sum(row[1] for row in found)} of {len(models)}, minimal {sum(row[2] for row in found)}; "
+        f"median evaluations {median:,.0f} (with minimising), random search {random_median:,.0f} (without), "
         f"ratio {random_median / median:.1f}"
     )
 
