@@ -43,7 +43,7 @@ _PUBLIC = {
     "layernorm_blowup": "properties.blowup",
     "assert_blowup_below": "properties.blowup",
     "parameter_norm": "properties.norm",
-    "search": "search",
+    "search": "worst_case",
     "assert_sensitivity_everywhere": "properties.everywhere",
     "assert_stable_everywhere": "properties.everywhere",
     "assert_agrees": "properties.everywhere",
@@ -65,6 +65,13 @@ _PUBLIC = {
     "assert_bounded_growth": "properties.length",
     "disagreement": "properties.length",
     "assert_length_generalises": "properties.length",
+    # checkpoints
+    "Baseline": "baseline",
+    "load_baseline": "baseline",
+    "save_baseline": "baseline",
+    "measured": "measurement",
+    "assert_not_regressed": "regression",
+    "series_of": "series",
     # errors
     "ModelpropsError": "errors",
     "ArgumentError": "errors",

@@ -47,7 +47,7 @@ def parse_claim(text: str) -> ClaimText:
     if isinstance(tree, ast.Compare):
         call = tree.left
         if len(tree.ops) > 1:
-            _refuse(text, tree.comparators[0].end_col_offset or 0, "a claim has one comparison")
+            _refuse(text, _operator_at(text, tree.comparators[0]), "a claim has one comparison")
         if not isinstance(tree.ops[0], (ast.LtE, ast.GtE)):
             _refuse(text, _operator_at(text, call), 'compare with "<=" or ">="')
         comparison = "<=" if isinstance(tree.ops[0], ast.LtE) else ">="

@@ -27,7 +27,7 @@ from modelprops.subject import Subject
 SHORTEST = 48
 """Below this many tokens whole inputs in large batches are faster than suffixes one input at a time."""
 
-_TOKENS_AT_ONCE = 1536
+_TOKENS_AT_ONCE = 1024
 _ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4}
 _agreed: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
 

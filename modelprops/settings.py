@@ -12,6 +12,7 @@ from modelprops.seeds import derive
 
 if TYPE_CHECKING:
     from modelprops.estimate import Verdict
+    from modelprops.properties.measure import Measured
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Settings:
 
     `confidence`: 1 - the probability of a wrong verdict. `budget`: model evaluations (forward passes of one input)
     that one measure may spend. `seed`: the root of the seed tree. `preset`: how large the suites' experiments are.
+    `rules`: how much worse than a baseline a checkpoint may be, where `assert_not_regressed` is given none.
     """
 
     confidence: float = 0.99
     budget: int = 1_000_000
     seed: int = 0
     preset: str = "quick"
+    rules: tuple[str, ...] = ()
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Run:
     verdicts: list[Verdict] = field(default_factory=list)
     progress: Callable[[str, int, int], None] | None = None
     """Called with (measure, evaluations spent, budget) after every chunk."""
+    measured: Callable[[Measured], None] | None = None
+    """Called with every measurement and its units; a baseline is made of them."""
 
     def seed_of(self, measure: str) -> int:
         """Return the seed of a measure in this test: the same under any order, split or platform."""

@@ -139,6 +139,13 @@ class Subject:
         self._checked(points, reading)
         return reading.values
 
+    def cast(self, dtype: torch.dtype) -> Subject:
+        """Return the same function with a copy of the module in another dtype, not probed anew."""
+        self.probe()
+        other = Subject(self.module, self.domain, self.readout, name=self.name, dtype=dtype)
+        other._outputs, other._noise = self._outputs, self._noise
+        return other
+
     def steady(self) -> AbstractContextManager[None]:
         """Prepare the module once for a series of calls, and leave it as found at the end."""
         return preserved(self._as_module())
@@ -253,7 +260,7 @@ class Subject:
             )
         low, high = self.readout.range
         if math.isfinite(low) and math.isfinite(high) and len(reading.values):
-            least, most = float(reading.values.min()), float(reading.values.max())
+            least, most = reading.values.min().item(), reading.values.max().item()
             slack = 1e-6 * max(1.0, high - low)
             if least < low - slack or most > high + slack:
                 raise ArgumentError(

@@ -34,3 +34,10 @@ def test_every_measure_states_guarantee_and_source() -> None:
             text = value.__doc__ or ""
             assert "Guarantee" in text or "guarantee" in text, name
             assert "Source" in text, name
+
+
+def test_no_public_name_is_hidden_by_a_module_of_the_same_name() -> None:
+    """Importing `modelprops.search` would turn `mp.search` into a module."""
+    package = Path(mp.__file__).parent
+    modules = {path.stem for path in package.glob("*.py")} | {path.name for path in package.iterdir() if path.is_dir()}
+    assert not modules & set(mp._PUBLIC)

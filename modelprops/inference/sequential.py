@@ -52,7 +52,8 @@ class Design:
     """How units are drawn: a chunk from (seed, units), the range of each component, and how they combine.
 
     The error rate is split evenly among the components. `first` is the least size of a chunk (by default 16, and 64
-    where only an asymptotic interval exists), `evaluations_per_unit` a forecast used against the budget. `summarise`
+    where only an asymptotic interval exists), `evaluations_per_unit` a forecast used against the budget. `sizes` fixes
+    the chunks (those of a baseline, which are drawn again); without it they grow until the budget is spent. `summarise`
     maps a sample and a level to an anytime-valid box where the measure is no function of means (quantiles, a minimum).
     """
 
@@ -62,6 +63,7 @@ class Design:
     combine: Callable[[Box], Box] | None = None
     first: int | None = None
     largest: int = 4096
+    sizes: tuple[int, ...] | None = None
     progress: Callable[[int, int], None] | None = None
     summarise: Callable[[Sample, float], Box] | None = None
 
@@ -127,7 +129,9 @@ def chunks(design: Design, seed: int, budget: int) -> Iterator[Chunk]:
     first = design.first or (16 if design.bounded else 64)
     total, spent, index = 0, 0, 0
     while True:
-        size = min(max(first, math.ceil(total / 4)), design.largest)
+        if design.sizes is not None and index == len(design.sizes):
+            return
+        size = design.sizes[index] if design.sizes else min(max(first, math.ceil(total / 4)), design.largest)
         size = min(size, (budget - spent) // design.evaluations_per_unit)
         if size < 1:
             return

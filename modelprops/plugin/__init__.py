@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modelprops.plugin import collection, fixtures, recording
+from modelprops.plugin import collection, fixtures, gates, recording
 from modelprops.plugin.options import DEMO, add_options, configuration
 
 
@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import modelprops.profile  # noqa: F401
     checked = configuration(config)
     collection.check_suites(checked)
+    gates.check_gates(config, checked)
     config.stash[collection.CONFIGURATION] = checked
     for module in (collection, fixtures, recording):
         config.pluginmanager.register(module, module.__name__)
@@ -31,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         recorder = recording.Recorder()
         config.pluginmanager.register(recorder, "modelprops-recorder")
         config.pluginmanager.register(Reporting(checked, recorder), "modelprops-reporting")
+        config.pluginmanager.register(gates.Gates(checked), "modelprops-gates")
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:

@@ -10,8 +10,9 @@ import pytest
 
 from modelprops.claimtext import parse_claim
 from modelprops.errors import ModelpropsError
+from modelprops.plugin.gates import BASELINES, gates_of
 from modelprops.plugin.options import DEMO, Configuration
-from modelprops.suites import CLAIMS, SUITES, Suite, named
+from modelprops.suites import CLAIMS, GATES, SUITES, Suite, named
 
 FIXTURES = ("subject", "checkpoint", "baseline", "modelprops")
 CONFIGURATION = pytest.StashKey[Configuration]()
@@ -79,7 +80,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             if item.get_closest_marker("modelprops") is not None:
                 item.add_marker(pytest.mark.skip(reason=REASON))
         return
-    for suite in chosen_suites(session, configuration, found=bool(items)):
+    gates = [GATES] if gates_of(config, configuration) else []
+    for suite in [*chosen_suites(session, configuration, found=bool(items)), *gates]:
         for path in suite.paths():
             items.extend(suite_items(session, suite, path))
 
@@ -88,7 +90,8 @@ def chosen_suites(session: pytest.Session, configuration: Configuration, *, foun
     """Return the suites to collect: asked for, or the default where nothing was asked for and no test was found."""
     paths = bool(session.config.option.file_or_dir)
     names = list(configuration.suites)
-    if not names and not configuration.claims and not found and not paths and not session.testsfailed:
+    idle = not found and (configuration.save is not None or not configuration.compare)
+    if not names and not configuration.claims and idle and not paths and not session.testsfailed:
         names = ["default"]
     suites = [suite for suite in map(named, names) if suite is not None]
     subject_suite = any(suite.name in ("default", "language-model") for suite in suites)
@@ -126,9 +129,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "modelprops_measure" in metafunc.fixturenames:
         texts = unclaimed(claims_of(configuration, fallback=True))
         metafunc.parametrize("modelprops_measure", texts, ids=texts)
+    if "modelprops_gate" in metafunc.fixturenames:
+        comparisons = gates_of(metafunc.config, configuration)
+        metafunc.parametrize("modelprops_gate", comparisons, ids=[str(comparison) for comparison in comparisons])
+    baselines = metafunc.config.stash[BASELINES]
+    if "baseline" in metafunc.fixturenames and len(baselines) > 1:
+        metafunc.parametrize("baseline", baselines, ids=[baseline.name for baseline in baselines], indirect=True)
     if "checkpoint" in metafunc.fixturenames and configuration.checkpoints:
         metafunc.parametrize(
-            "checkpoint", configuration.checkpoints, ids=_short_names(configuration.checkpoints), indirect=True
+            "checkpoint",
+            configuration.checkpoints,
+            ids=list(short_names(configuration.checkpoints).values()),
+            indirect=True,
         )
 
 
@@ -157,6 +169,7 @@ def _speaks_of_modelprops(function: Any) -> bool:
     )
 
 
-def _short_names(paths: tuple[str, ...]) -> list[str]:
+def short_names(paths: tuple[str, ...]) -> dict[str, str]:
+    """Path -> the id it has in a test's name: the file's name where that is enough."""
     names = [Path(path).name for path in paths]
-    return names if len(set(names)) == len(names) else list(paths)
+    return dict(zip(paths, names if len(set(names)) == len(names) else paths, strict=True))

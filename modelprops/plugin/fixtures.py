@@ -1,4 +1,4 @@
-"""The fixtures: `subject`, `checkpoint` and `modelprops`. A project overrides `subject` in its conftest.py."""
+"""The fixtures `subject`, `checkpoint`, `baseline` and `modelprops`; a project overrides `subject` in conftest.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from modelprops.errors import ArgumentError, ModelpropsError
 from modelprops.plugin.collection import CONFIGURATION
+from modelprops.plugin.gates import BASELINES
 from modelprops.plugin.options import DEMO, value_of
 from modelprops.settings import Run, current
 
@@ -42,6 +43,16 @@ def subject(request: pytest.FixtureRequest, checkpoint: str | None) -> Any:
     if model is None:
         return modelprops.load(checkpoint, **given)
     return modelprops.load(model, checkpoint=checkpoint, **given)
+
+
+@pytest.fixture(scope="session")
+def baseline(request: pytest.FixtureRequest) -> Any:
+    """The baseline of `--modelprops-compare`, for `mp.assert_not_regressed(subject, baseline)`."""
+    given = getattr(request, "param", None)
+    baselines = request.config.stash[BASELINES]
+    if given is None and not baselines:
+        pytest.skip("no baseline: compare with one by --modelprops-compare")
+    return baselines[0] if given is None else given
 
 
 @pytest.hookimpl(wrapper=True)

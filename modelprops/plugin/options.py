@@ -9,6 +9,7 @@ import glob
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,21 @@ OPTIONS = (
     Option("dtype", "NAME", "run a copy of the model in it, such as float32"),
     Option("inconclusive", "WHAT", "what an undecided claim does (default fail)", choices=("fail", "skip", "warn")),
     Option("preset", "NAME", "how large the suites' experiments are (default quick)", choices=PRESETS),
+    Option("save", "NAME", "store what is measured as a baseline, if every test passes"),
+    Option(
+        "compare",
+        "NAME",
+        "fail where the model is worse than this baseline (repeatable; default: the last saved)",
+        many=True,
+        optional_value="last",
+    ),
+    Option(
+        "compare-fail",
+        "RULE",
+        "how much worse it may be, such as sensitivity:mean+5%%, stability@0.9:-0.02 or sharpness:x1.5 (repeatable)",
+        many=True,
+    ),
+    Option("storage", "DIR", "where baselines are kept (default .modelprops)"),
     Option("report", "DIR", "where results.json and summary.md are written (default reports)"),
 )
 
@@ -93,6 +109,9 @@ class Configuration:
     claims_from_command_line: bool
     inconclusive: str
     report: str
+    save: str | None
+    compare: tuple[str, ...]
+    storage: Path
 
     @property
     def line(self) -> str:
@@ -119,11 +138,12 @@ def configuration(config: pytest.Config) -> Configuration:
         budget=budget,
         seed=_number(values, "seed", _root(hypothesis_seed, defaults.seed), int),
         preset=values["preset"] or "quick",
+        rules=tuple(values["compare-fail"] or ()),
     )
     given = {
         option.flag: getattr(config.option, option.ini)
         for option in OPTIONS
-        if option.name in ("model", "domain", "readout", "confidence", "budget", "device", "dtype", "preset")
+        if option.name in ("model", "domain", "readout", "confidence", "budget", "device", "dtype", "preset", "storage")
         and getattr(config.option, option.ini, None) is not None
     }
     if hypothesis_seed is not None:
@@ -139,6 +159,9 @@ def configuration(config: pytest.Config) -> Configuration:
         claims_from_command_line=bool(config.option.modelprops_claims),
         inconclusive=values["inconclusive"] or "fail",
         report=values["report"] or "reports",
+        save=values["save"],
+        compare=tuple(dict.fromkeys(values["compare"] or ())),
+        storage=config.invocation_params.dir / (values["storage"] or ".modelprops"),
     )
 
 

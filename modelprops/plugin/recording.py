@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from modelprops.errors import Inconclusive, ModelpropsError
-from modelprops.plugin.collection import CONFIGURATION, SUITE_OF
+from modelprops.plugin.collection import CONFIGURATION, SUITE_OF, short_names
+from modelprops.plugin.gates import ATTRIBUTE, KEPT, keeper, keeps
 from modelprops.settings import Run, running
 
 RUN = pytest.StashKey[Run]()
@@ -37,7 +38,9 @@ class Recorder:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Put the options in force, with a seed of this test's own."""
     configuration = item.config.stash[CONFIGURATION]
-    run = Run(configuration.settings, item.nodeid, _reproduce(item), progress=_progress(item.config))
+    run = Run(configuration.settings, _node(item), _reproduce(item), progress=_progress(item.config))
+    if keeps(configuration):
+        run.measured = keeper(item)
     item.stash[RUN] = run
     with running(run):
         return (yield)
@@ -53,6 +56,8 @@ def pytest_runtest_makereport(
     for verdict in verdicts:
         item.user_properties.append((f"modelprops: {verdict.claim}", f"{verdict.outcome}: {verdict.estimate}"))
     report = yield
+    if call.when == "call" and (kept := item.stash.get(KEPT, None)):
+        setattr(report, ATTRIBUTE, list(kept))
     if verdicts:
         setattr(report, _ATTRIBUTE, [verdict.to_dict() for verdict in verdicts])
     error = call.excinfo.value if call.excinfo is not None else None
@@ -78,6 +83,17 @@ def _apply_inconclusive(item: pytest.Item, report: pytest.TestReport, error: Inc
         item.warn(pytest.PytestWarning(f"{item.nodeid}: {first}"))
 
 
+def _node(item: pytest.Item) -> str:
+    """The node id without the checkpoint: all checkpoints of a run are measured on the same units."""
+    parameters = getattr(item, "callspec", None)
+    if parameters is None or not parameters.params.get("checkpoint"):
+        return item.nodeid
+    name, _, rest = item.nodeid.partition("[")
+    shown = short_names(item.config.stash[CONFIGURATION].checkpoints)[parameters.params["checkpoint"]]
+    parts = f"-{rest[:-1]}-".replace(f"-{shown}-", "-", 1).strip("-")
+    return f"{name}[{parts}]" if parts else name
+
+
 def _reproduce(item: pytest.Item) -> str:
     configuration = item.config.stash[CONFIGURATION]
     line = f"{configuration.line} --modelprops-seed={configuration.settings.seed}"
@@ -87,6 +103,8 @@ def _reproduce(item: pytest.Item) -> str:
     suite = item.stash.get(SUITE_OF, None)
     if suite is None:
         return f"pytest '{item.nodeid}' {line}"
+    if gate := parameters.get("modelprops_gate"):
+        return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail='{gate.rule}'"
     if text := parameters.get("modelprops_claim"):
         return f"pytest {line} --modelprops-claim='{text}'"
     return f"pytest {line} --modelprops-suite={suite} -k {getattr(item, 'originalname', item.name)}"

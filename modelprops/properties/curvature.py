@@ -201,7 +201,7 @@ class _Spectrum:
             return self.goal.outcome(box) != "inconclusive"
         if self.options.width is not None:
             return 2 * residual <= self.options.width
-        return error <= RELATIVE_ERROR / 2 * abs(float(box.value))
+        return error <= RELATIVE_ERROR * abs(float(box.value))
 
     def _trace(self, left: int, estimator: str) -> Solved:
         krylov = self._krylov("start", 0)

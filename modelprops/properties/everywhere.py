@@ -14,9 +14,9 @@ from modelprops.errors import ArgumentError
 from modelprops.estimate import Estimate, Verdict, Witness
 from modelprops.properties.claim import recorded, require_at_least_zero, required
 from modelprops.properties.sensitivity import sensitivities
-from modelprops.search import DEFAULT_BUDGET, EXHAUSTIVE, Found, Score, search
 from modelprops.settings import current, seed_of
 from modelprops.subject import Subject, as_subject
+from modelprops.worst_case import DEFAULT_BUDGET, EXHAUSTIVE, Found, Score, search
 
 
 def assert_sensitivity_everywhere(

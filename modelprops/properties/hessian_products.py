@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from modelprops.domains import generator_of
 from modelprops.errors import ArgumentError, CurvatureError, OutputError
 from modelprops.properties.perturbation import Loss, shaped
 from modelprops.subject import Subject
@@ -47,22 +48,17 @@ def in_single_precision(subject: Subject) -> Subject:
     """
     if all(weight.dtype not in _HALF for weight in subject.module.parameters()):
         return subject
-    return _cast(subject, torch.float32)
+    return subject.cast(torch.float32)
 
 
 def in_double_precision(subject: Subject) -> Subject | None:
     """Return a float64 copy of a subject, or None where its forward pass cannot run in float64."""
     try:
-        copy = _cast(subject, torch.float64)
-        copy.probe()
+        copy = subject.cast(torch.float64)
+        copy.differentiable(subject.domain.sample(1, generator_of(0)), {})
     except (RuntimeError, TypeError, ValueError):
         return None
     return copy
-
-
-def _cast(subject: Subject, dtype: torch.dtype) -> Subject:
-    subject.probe()  # freezes a readout that depends on the model's own first answer
-    return Subject(subject.module, subject.domain, subject.readout, name=subject.name, dtype=dtype)
 
 
 @dataclass

@@ -66,6 +66,7 @@ def influences(subject: Subject, *, kind: str = "variance") -> Plan:
         exact=(lambda: _exact(subject, probability)) if enumerable else None,
         exact_evaluations=enumerable,
         witness=lambda values, high: witness_of(subject, values, high),
+        minimise=lambda witness, high: _minimised(subject, witness) if high else witness,
         hint="the coordinate above has the greatest influence; the output changes most at the input shown",
     )
 
@@ -132,6 +133,26 @@ def witness_of(subject: Subject, values: Number, high: bool) -> Witness | None:
     gap = ((subject(near) - subject(points)) ** 2).view(len(points), -1).sum(1)
     row = int(gap.argmax() if high else gap.argmin())
     return Witness(points[row].clone(), coordinate, score=float(flat[coordinate]))
+
+
+def _minimised(subject: Subject, witness: Witness) -> Witness:
+    """Move the other bits toward +1 while the flip changes the output as much."""
+    domain, point, coordinate = subject.domain, witness.point, witness.coordinate
+    if point is None or coordinate is None or not isinstance(domain, BooleanCube) or domain.n > 256:
+        return witness
+
+    def gaps(points: torch.Tensor) -> torch.Tensor:
+        near = points.clone()
+        near[:, coordinate] *= -1
+        return ((subject(near) - subject(points)) ** 2).view(len(points), -1).sum(1)
+
+    needed = float(gaps(point[None])[0]) * (1 - 1e-9)
+    while len(candidates := domain.simpler(point)):
+        enough = (gaps(candidates) >= needed).nonzero()[:, 0]
+        if not len(enough):
+            break
+        point = candidates[int(enough[0])]
+    return Witness(point.clone(), coordinate, score=witness.score)
 
 
 def _rounding(subject: Subject) -> float:

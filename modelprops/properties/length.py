@@ -17,13 +17,12 @@ from modelprops.estimate import Estimate, Verdict, Witness
 from modelprops.inference.sequential import Box, Chunk, Design, outcome_of
 from modelprops.properties.claim import Claim, claim, recorded, require_at_least_zero, required
 from modelprops.properties.measure import Exact, Measure, Plan, measure, options_of
-from modelprops.properties.tables import is_enumerable
+from modelprops.properties.tables import all_points, is_enumerable
 from modelprops.settings import current
 from modelprops.subject import Subject
 
 MakeSubject = Callable[[int], Any]
 SCALES = ("linear", "log-log")
-_ROWS_AT_ONCE = 2**14
 
 
 def length_profile(
@@ -162,8 +161,7 @@ def disagreement(subject: Subject, *, reference: Callable[[torch.Tensor], torch.
     enumerable = is_enumerable(subject.domain)
 
     def exact() -> Exact:
-        points = subject.domain.exhaustive()  # type: ignore[attr-defined]  # `is_enumerable` implies it
-        chunks = [_compared(subject, reference, part, atol) for part in points.split(_ROWS_AT_ONCE)]
+        chunks = [_compared(subject, reference, points, atol) for points in all_points(subject.domain)]
         worst = next((chunk.highest for chunk in chunks if chunk.highest), None)
         return Exact(float(sum(chunk.values.sum() for chunk in chunks)) / enumerable, enumerable, highest=worst)
 

@@ -15,7 +15,7 @@ from modelprops.inference.betting import lower_bound
 from modelprops.inference.sequential import Chunk, Design
 from modelprops.properties.claim import claim
 from modelprops.properties.measure import Exact, Plan, measure
-from modelprops.properties.tables import is_enumerable, table_of
+from modelprops.properties.tables import is_enumerable, points_at, table_of
 from modelprops.subject import Subject
 
 
@@ -96,7 +96,7 @@ def _exact(subject: Subject, affine: bool) -> Exact:
     table = table_of(subject)
     column = table.values[:, 0]
     if not (np.abs(column) == 1).all():
-        _signs(subject, subject.domain.points_of(torch.tensor([int((np.abs(column) != 1).argmax())])))  # type: ignore[attr-defined]  # a cube, checked by the plan
+        _signs(subject, points_at(subject.domain, torch.tensor([int((np.abs(column) != 1).argmax())])))
     coefficients = walsh_hadamard(column.copy())
     # Rounding could leave a tiny negative number.
     rejection = max(0.0, 0.5 - 0.5 * float((coefficients ** (4 if affine else 3)).sum()))

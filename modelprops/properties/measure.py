@@ -19,7 +19,7 @@ import numpy as np
 from modelprops.domains import Domain
 from modelprops.errors import ArgumentError
 from modelprops.estimate import Estimate, Number, Witness
-from modelprops.inference.sequential import Box, Decision, Design, bounds, collect, decide, outcome_of
+from modelprops.inference.sequential import Box, Decision, Design, Sample, bounds, collect, decide, outcome_of
 from modelprops.settings import current, defaults, seed_of
 from modelprops.subject import Subject, as_subject
 
@@ -78,7 +78,8 @@ class Plan:
     it is given the options and, for a claim, the goal.
     `details(sample values)` adds what else the units tell. `describe(witness)` says in words what a witness shows.
     `witness(values, high)` finds, for a vector measure, the input that shows its greatest (or least) component;
-    `minimise(witness, high)` makes a witness smaller while it stays as extreme.
+    `minimise(witness, high)` makes a witness smaller while it stays as extreme. `parameters` are the measure's keyword
+    arguments, filled in by `Measure.planned`.
     """
 
     design: Design | None = None
@@ -90,6 +91,7 @@ class Plan:
     witness: Callable[[Number, bool], Witness | None] | None = None
     minimise: Callable[[Witness, bool], Witness] | None = None
     hint: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Measure:
     def planned(self, subject: Subject, parameters: Mapping[str, Any]) -> Plan:
         """Return the plan for `subject`; unknown parameters are an error that lists the known ones."""
         self.refuse_unknown(parameters)
-        plan = self.plan(subject, **parameters)
+        plan = replace(self.plan(subject, **parameters), parameters=dict(parameters))
         run = current()
         if plan.design is None or run is None or run.progress is None:
             return plan
@@ -207,6 +209,24 @@ def options_of(
     return Options(float(confidence), budget, effort, seed_of(name) if seed is None else seed, width, exact)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One measurement with what it takes to repeat it; `sample` (the units) is None for an exact one."""
+
+    measure: Measure
+    subject: Subject
+    plan: Plan
+    estimate: Estimate
+    sample: Sample | None
+
+
+def _kept(measured: Measured) -> Estimate:
+    run = current()
+    if run is not None and run.measured is not None:
+        run.measured(measured)
+    return measured.estimate
+
+
 def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None = None) -> bool:
     """Decide between enumeration and sampling, by cost unless asked.
 
@@ -231,7 +251,7 @@ def use_exact(plan: Plan, options: Options, name: str, *, wanted: float | None =
 def estimate(name: Measure, subject: Subject, plan: Plan, options: Options, start: float) -> Estimate:
     """Measure exactly, or sample to the asked width (without one: 10% of the value) or the effort."""
     if use_exact(plan, options, name.name, wanted=options.width and options.width / 2):
-        return exact_estimate(name, plan, options, start)[0]
+        return _kept(Measured(name, subject, plan, exact_estimate(name, plan, options, start)[0], None))
     if plan.solve is not None:
         with subject.steady():
             return solved_estimate(name, plan.solve(options, None), options, start)
@@ -239,7 +259,8 @@ def estimate(name: Measure, subject: Subject, plan: Plan, options: Options, star
     budget = options.budget if options.width is not None else options.effort
     with subject.steady():
         sample, box = collect(plan.design, width=options.width, level=options.level, budget=budget, seed=options.seed)
-    return sampled_estimate(name, plan, options, Decision("measured", sample, None), box, "fixed", start)
+    value = sampled_estimate(name, plan, options, Decision("measured", sample, None), box, "fixed", start)
+    return _kept(Measured(name, subject, plan, value, sample))
 
 
 def exact_estimate(name: Measure, plan: Plan, options: Options, start: float) -> tuple[Estimate, Exact]:
@@ -324,6 +345,7 @@ def decided(
     wrong_side_high = comparison == "<="
     if use_exact(plan, options, name.name, wanted=tolerance):
         value, exact = exact_estimate(name, plan, options, start)
+        _kept(Measured(name, subject, plan, value, None))
         outcome = outcome_of(Box(exact.value, exact.value, exact.value), comparison, threshold, tolerance)
         return outcome, value, exact.highest if wrong_side_high else exact.lowest, None
     if plan.solve is not None:
@@ -346,6 +368,7 @@ def decided(
         )
     box = bounds(plan.design, decision.sample, options.level)
     value = sampled_estimate(name, plan, options, decision, box, "sequential", start)
+    _kept(Measured(name, subject, plan, value, decision.sample))
     witness = decision.sample.highest if wrong_side_high else decision.sample.lowest
     return decision.outcome, value, witness, decision.log_e
 

@@ -13,7 +13,7 @@ from modelprops.estimate import Verdict, Witness
 from modelprops.inference.sequential import Chunk, Design
 from modelprops.properties.claim import claim, require_at_least_zero
 from modelprops.properties.measure import Exact, Plan, measure
-from modelprops.properties.tables import is_enumerable, table_of
+from modelprops.properties.tables import is_enumerable, points_at, table_of
 from modelprops.readouts import Reading
 from modelprops.subject import Subject
 
@@ -122,9 +122,7 @@ def _exact(subject: Subject, margin: float) -> Exact:
         if worst is None and falls.any():
             place = np.insert(np.argwhere(falls)[0], axis, 1)
             row = int(np.ravel_multi_index(tuple(place), grid.shape))
-            domain = subject.domain
-            assert isinstance(domain, BooleanCube)
-            worst = Witness(domain.points_of(torch.tensor([row]))[0], coordinate, score=1.0)
+            worst = Witness(points_at(subject.domain, torch.tensor([row]))[0], coordinate, score=1.0)
     return Exact(float(share), len(table.values), highest=worst)
 
 

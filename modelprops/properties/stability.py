@@ -245,17 +245,21 @@ def _minimised(subject: Subject, witness: Witness) -> Witness:
     if point is None or partner is None or point.is_floating_point():
         return witness
     value = subject(point[None])
-    improved = True
-    while improved:
+    limit = witness.score + 1e-9 * max(1.0, abs(witness.score))
+    single = True  # first try pairs with one difference alone, then undo one difference after another
+    while True:
         places = (point != partner).nonzero()[:, 0]
-        candidates = partner.repeat(len(places), 1)
-        candidates[torch.arange(len(places)), places] = point[places]
+        candidates = (point if single else partner).repeat(len(places), 1)
+        candidates[torch.arange(len(places)), places] = (partner if single else point)[places]
         if not len(candidates):
             break
         products = (subject(candidates) * value).view(len(candidates), -1).sum(1)
-        enough = (products <= witness.score + 1e-9 * max(1.0, abs(witness.score))).nonzero()[:, 0]
-        improved = len(enough) > 0
-        if improved:
+        enough = (products <= limit).nonzero()[:, 0]
+        if len(enough):
             partner = candidates[int(enough[0])]
             witness = Witness(point, partner=partner, score=float(products[int(enough[0])]))
+        if single and not len(enough):
+            single = False
+        elif single or not len(enough):
+            break
     return witness

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,9 @@ from modelprops.inference.sequential import Chunk, Design
 from modelprops.properties.claim import claim, require_at_least_zero
 from modelprops.properties.measure import Exact, Plan, measure
 from modelprops.properties.sensitivity import squared_change
-from modelprops.properties.tables import Table, is_enumerable, table_of
+from modelprops.properties.tables import Table, all_points, is_enumerable, points_at, table_of
 from modelprops.readouts import Reading
 from modelprops.subject import Subject
-
-_ROWS_AT_ONCE = 2**14
 
 
 @measure(version=1)
@@ -83,7 +81,7 @@ def equivariance_violation(subject: Subject, *, group: Any, atol: float | None =
 
     def exact() -> Exact:
         total, worst = 0.0, None
-        for points in _all_points(subject.domain, enumerable):
+        for points in all_points(subject.domain):
             found = _chunk(points, wrong(points), cost)
             total += float(found.values.sum())
             worst = worst or found.highest
@@ -203,7 +201,7 @@ def _pair(table: Table, rows: np.ndarray[Any, Any], limit: float) -> Witness | N
     second = int(distance.argmax())
     if distance[second] <= limit**2:
         return None
-    points = _points_of(table.subject.domain, torch.from_numpy(rows[[first, second]]))
+    points = points_at(table.subject.domain, torch.from_numpy(rows[[first, second]]))
     return Witness(points[0], partner=points[1], score=1.0)
 
 
@@ -308,15 +306,3 @@ def _simplified(subject: Subject, wrong: Callable[[torch.Tensor], torch.Tensor],
         row = int((share > 0).long().argmax())
         witness = Witness(candidates[row].clone(), score=float(share[row]))
     return witness
-
-
-def _points_of(domain: Domain, rows: torch.Tensor) -> torch.Tensor:
-    if isinstance(domain, BooleanCube):
-        return domain.points_of(rows)
-    points: torch.Tensor = domain.exhaustive()[rows]  # type: ignore[attr-defined]  # callers checked `is_enumerable`
-    return points
-
-
-def _all_points(domain: Domain, count: int) -> Iterator[torch.Tensor]:
-    for start in range(0, count, _ROWS_AT_ONCE):
-        yield _points_of(domain, torch.arange(start, min(start + _ROWS_AT_ONCE, count)))

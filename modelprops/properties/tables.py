@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from modelprops.domains import EXHAUSTIVE_LIMIT, BooleanCube
+from modelprops.domains import EXHAUSTIVE_LIMIT, BooleanCube, Domain
 from modelprops.estimate import Array, Witness
 from modelprops.subject import Subject
 
@@ -86,10 +87,7 @@ class Table:
 
     def witness(self, row: int, score: float) -> Witness:
         """The point of a row, with the coordinate whose redrawing changes it most."""
-        domain = self.subject.domain
-        point = domain.points_of(torch.tensor([row]))[0] if isinstance(domain, BooleanCube) else None
-        if point is None:
-            point = domain.exhaustive()[row]  # type: ignore[attr-defined]  # `levels` implies `exhaustive`
+        point = points_at(self.subject.domain, torch.tensor([row]))[0]
         return Witness(point, int(self._changes_at(row).argmax()), score=score)
 
     def _changes_at(self, row: int) -> Array:
@@ -113,19 +111,30 @@ def is_enumerable(domain: object) -> int:
     return count if count <= EXHAUSTIVE_LIMIT else 0
 
 
+def points_at(domain: Domain, rows: torch.Tensor) -> torch.Tensor:
+    """Return the points of `exhaustive()` with the given row numbers, on the cube without building the rest."""
+    if isinstance(domain, BooleanCube):
+        return domain.points_of(rows)
+    points: torch.Tensor = domain.exhaustive()[rows]  # type: ignore[attr-defined]  # callers checked `is_enumerable`
+    return points
+
+
+def all_points(domain: Domain) -> Iterator[torch.Tensor]:
+    """Yield all points of an enumerable domain in blocks, in the order of `exhaustive()`."""
+    count = is_enumerable(domain)
+    for start in range(0, count, _ROWS_AT_ONCE):
+        yield points_at(domain, torch.arange(start, min(start + _ROWS_AT_ONCE, count)))
+
+
 def table_of(subject: Subject) -> Table:
     """Evaluate a subject at every point of its domain."""
-    domain = subject.domain
-    levels: tuple[int, ...] = domain.levels  # type: ignore[attr-defined]  # callers checked `is_enumerable`
-    count = math.prod(levels)
+    levels: tuple[int, ...] = subject.domain.levels  # type: ignore[attr-defined]  # callers checked `is_enumerable`
     values, ties = [], []
-    for start in range(0, count, _ROWS_AT_ONCE):
-        rows = torch.arange(start, min(start + _ROWS_AT_ONCE, count))
-        points = domain.points_of(rows) if isinstance(domain, BooleanCube) else domain.exhaustive()[rows]  # type: ignore[attr-defined]  # as above
+    for points in all_points(subject.domain):
         reading = subject.read(points)
-        values.append(reading.values.view(len(rows), -1).numpy())
+        values.append(reading.values.view(len(points), -1).numpy())
         if reading.margin is None:
-            ties.append(np.zeros(len(rows), dtype=bool))
+            ties.append(np.zeros(len(points), dtype=bool))
         else:
-            ties.append((reading.margin.view(len(rows), -1) < subject.noise).any(1).numpy())
+            ties.append((reading.margin.view(len(points), -1) < subject.noise).any(1).numpy())
     return Table(subject, levels, np.concatenate(values), np.concatenate(ties))

@@ -16,10 +16,10 @@ from modelprops.properties.lanczos import Krylov
 from modelprops.seeds import derive
 
 ESTIMATORS = ("hutch++", "hutchinson")
-DEFLATION = 12
+DEFLATION = 8
 """Products spent on the subspace whose share of the trace is computed and not estimated."""
 
-_FIRST_LOOK = 6
+_FIRST_LOOK = 4
 
 
 @dataclass(frozen=True)

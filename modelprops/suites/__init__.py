@@ -24,6 +24,7 @@ SUITES = (
     Suite("language-model", ("language_model.py",), "sensitivity and stability of a language model over its tokens"),
 )
 
+GATES = Suite("gates", ("gates.py",), "the measurements of a baseline, one test for each and each rule")
 CLAIMS = Suite("claims", ("claims.py",), "the configured claims, one test each")
 
 

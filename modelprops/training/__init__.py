@@ -1,4 +1,4 @@
-"""What the experiments need to train: tasks, one loop, the stability regulariser, a monitor."""
+"""What the experiments need to train: tasks, one loop, the stability regulariser, a monitor; loaded on first use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ _PUBLIC = {
     "TrainingRun": "loop",
     "Moment": "loop",
     "train": "loop",
+    "StabilityRegulariser": "regulariser",
+    "EmbeddingNoise": "hidden_noise",
+    "LayerNoise": "hidden_noise",
+    "ModularAddition": "classification",
+    "NoisySparseParity": "classification",
+    "NextToken": "language",
+    "ScratchpadParity": "scratchpad",
+    "EmbeddingSum": "networks",
+    "SmallTransformer": "networks",
+    "Monitor": "monitor",
+    "change_point": "monitor",
+    "RegularisedTrainerMixin": "trainer",
+    "monitor_callback": "trainer",
 }
 
 __all__ = [*_PUBLIC]

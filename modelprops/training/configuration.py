@@ -35,8 +35,20 @@ class Problem(Protocol):
 class Regulariser(Protocol):
     """A term added to the loss: a frozen dataclass such as `StabilityRegulariser`."""
 
-    def penalty(self, model: nn.Module, inputs: Tensor, output: Tensor, generator: torch.Generator) -> Tensor:
-        """The scalar to add, its weight included; `output` is the model's at `inputs`, with its graph."""
+    def penalty(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        output: Any,
+        generator: torch.Generator | None = None,
+        *,
+        mask: Tensor | None = None,
+        forward: Callable[[Tensor], Any] | None = None,
+    ) -> Tensor:
+        """The scalar to add to the loss, its weight included; `output` is the model's at `inputs`, with its graph.
+
+        `mask` (batch, length) is 0 on padding. `forward` is how to call the model where it takes more than the inputs.
+        """
 
 
 class Observer(Protocol):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from modelprops.errors import ArgumentError
-from modelprops.training.regulariser import average, logits_of, require_weight
+from modelprops.training.regulariser import Forward, average, logits_of, require_weight
 
 DISTRIBUTIONS = ("normal", "uniform")
 
@@ -50,6 +50,7 @@ class EmbeddingNoise:
         generator: torch.Generator | None = None,
         *,
         mask: Tensor | None = None,
+        forward: Forward | None = None,
     ) -> Tensor:
         """The scalar to add to the loss; `output` is the model's at `inputs`."""
 
@@ -60,7 +61,7 @@ class EmbeddingNoise:
             return hidden + spread * (2 * _noise(hidden, generator, uniform=True) - 1)
 
         with _hooked([(_submodule(model, self.at), disturb)]):
-            noisy = logits_of(model(inputs)).log_softmax(-1)
+            noisy = logits_of((forward or model)(inputs)).log_softmax(-1)
         clean = logits_of(output).log_softmax(-1)
         # KL both ways: sum (p - q)(log p - log q).
         distance = ((clean.exp() - noisy.exp()) * (clean - noisy)).sum(-1)
@@ -98,10 +99,11 @@ class LayerNoise:
         generator: torch.Generator | None = None,
         *,
         mask: Tensor | None = None,
+        forward: Forward | None = None,
     ) -> Tensor:
         """The scalar to add to the loss; `output` is not used, since the hidden layers are needed."""
-        clean = self._hidden(model, inputs, None)
-        noisy = self._hidden(model, inputs, lambda hidden: self._disturbed(hidden, generator))
+        clean = self._hidden(model, forward or model, inputs, None)
+        noisy = self._hidden(model, forward or model, inputs, lambda hidden: self._disturbed(hidden, generator))
         total = torch.zeros((), device=inputs.device)
         for name in self.layers:
             total = total + average(((noisy[name] - clean[name]) ** 2).mean(-1), mask)
@@ -114,7 +116,7 @@ class LayerNoise:
         disturbed: Tensor = hidden + self.scale * size / length * noise
         return disturbed
 
-    def _hidden(self, model: nn.Module, inputs: Tensor, disturb: Any) -> dict[str, Tensor]:
+    def _hidden(self, model: nn.Module, forward: Forward, inputs: Tensor, disturb: Any) -> dict[str, Tensor]:
         seen: dict[str, Tensor] = {}
 
         def watch(name: str) -> Any:
@@ -128,7 +130,7 @@ class LayerNoise:
             return hook
 
         with _hooked([(_submodule(model, name), watch(name)) for name in self.layers]):
-            model(inputs)
+            forward(inputs)
         return seen
 
 

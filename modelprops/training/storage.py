@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, uint8
 
 from modelprops.errors import ArgumentError, LoadError
 
@@ -20,8 +20,8 @@ from modelprops.errors import ArgumentError, LoadError
 def describe(value: Any) -> Any:
     """Return `value` as JSON data: frozen dataclasses with their type's name, sequences, strings, numbers, None.
 
-    Two configurations describe alike iff they ask for the same run. Raises `ArgumentError` for anything else, since a
-    function or a tensor has no stable text.
+    A tensor is described by the hash of its content. Two configurations describe alike iff they ask for the same run.
+    Raises `ArgumentError` for anything else, such as a function, since it has no stable text.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -30,6 +30,10 @@ def describe(value: Any) -> Any:
         return [describe(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, Tensor):
+        content = value.detach().cpu().contiguous()
+        digest = hashlib.sha256(content.view(-1).view(uint8).numpy().tobytes()).hexdigest()
+        return {"tensor": digest, "shape": list(value.shape), "dtype": str(value.dtype)}
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if value is None or isinstance(value, (bool, int, float, str)):

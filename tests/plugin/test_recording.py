@@ -63,7 +63,7 @@ def test_the_reproducing_line_gives_the_same_estimate(project: pytest.Pytester) 
     line = row["verdict"]["reproduce"]  # type: ignore[index]
     assert (
         line
-        == "pytest 'test_the_reproducing_line_gives_the_same_estimate.py::test_low' --modelprops --modelprops-seed 5"
+        == "pytest 'test_the_reproducing_line_gives_the_same_estimate.py::test_low' --modelprops --modelprops-seed=5"
     )
     project.runpytest(*line.replace("'", "").split()[1:])
     assert verdicts(project) == [row]

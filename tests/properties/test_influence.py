@@ -11,6 +11,7 @@ from random_tables import random_subject, slow_influences
 from simulation import boxes, coverage
 
 import modelprops as mp
+from modelprops.properties.influence import squared_gradients
 
 
 def majority(n: int) -> mp.Subject:
@@ -79,6 +80,23 @@ def test_positions_of_vectors_are_one_coordinate() -> None:
     assert layer.weight.grad is None
 
 
+def test_gradients_of_a_language_model_are_those_of_central_differences() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, initializer_range=0.5,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).double().eval()
+    subject = mp.Subject(model, mp.Embeddings(model, 4), ("next-token-probability", 3))
+    points = subject.domain.sample(2, torch.Generator().manual_seed(0)).double()
+    steps = 1e-2 * torch.eye(32, dtype=points.dtype).view(32, 1, 4, 8)
+    slopes = torch.stack([(subject(points + step) - subject(points - step)) / 2e-2 for step in steps])
+    expected = slopes.view(4, 8, 2).square().sum(1).T
+    torch.testing.assert_close(squared_gradients(subject, points), expected, rtol=1e-2, atol=1e-8)
+    assert mp.influences(subject, kind="geometric", budget=2000, seed=0).value.shape == (4,)
+
+
 class Pick(torch.nn.Module):
     """Position 1."""
 
@@ -109,6 +127,7 @@ def test_the_witness_names_the_dominant_coordinate() -> None:
         flipped = witness.point.clone()
         flipped[witness.coordinate] *= -1
         assert witness.coordinate == 3
+        assert bool((witness.point == 1).all())  # x_3 decides everywhere: the simplest input shows it
         assert subject(torch.stack([witness.point, flipped])).unique().numel() == 2
     assert mp.assert_no_dominant_coordinate(majority(31), 0.3, seed=0).outcome == "pass"
 

@@ -100,6 +100,12 @@ def test_a_reference_may_depend_on_the_length() -> None:
     assert mp.assert_length_generalises(model, first_or_last, lengths=[3, 6, 50], seed=0).outcome == "pass"
 
 
+def test_a_family_of_functions_is_a_reference_by_length() -> None:
+    assert mp.assert_length_generalises(majority, mp.functions.majority, lengths=[3, 7, 41], seed=0).outcome == "pass"
+    with pytest.raises(mp.PropertyViolation, match="disagreement with"):
+        mp.assert_length_generalises(majority, mp.functions.parity, lengths=[3, 41], seed=0)
+
+
 def test_a_failure_at_one_length_outweighs_doubt_at_another() -> None:
     def wrong_at_30(n: int) -> mp.Subject:
         return mp.Subject(lambda x: -x[:, 0] if n == 30 else x[:, 0], mp.BooleanCube(n), "sign")
