@@ -6,7 +6,7 @@ no complaint about examples that are large because they hold a batch. Imports no
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 NAME = "modelprops"
 
@@ -14,5 +14,7 @@ settings.register_profile(
     NAME,
     deadline=None,
     print_blob=True,
+    # Not `explain`, which traces every line that torch runs: slow, and it names lines of torch.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
