@@ -136,7 +136,9 @@ def arms(gamma: float, rho: float, vocabulary: int, *, all_controls: bool, decay
 
 def modular_addition(modulus: int, steps: int, *, transformer: bool = False) -> Experiment:
     """Set-up (c) of spec C5: x^2 network, H = 128, half of the pairs, full batch, AdamW(.9, .98), weight decay 1."""
-    network = SmallTransformer(d_model=128, mlp_width=512, normalise=False) if transformer else EmbeddingSum(128, "square")
+    network = (
+        SmallTransformer(d_model=128, mlp_width=512, normalise=False) if transformer else EmbeddingSum(128, "square")
+    )
     problem = ModularAddition(modulus, train_fraction=0.3 if transformer else 0.5, network=network)
     name = f"modular addition, K = {modulus}" + (", Transformer" if transformer else "")
     chosen = arms(*MODULAR, modulus, all_controls=not transformer, decay=1.0)
@@ -219,7 +221,9 @@ def compare(runs: Sequence[ArmRun], arm: str, limit: int, base: str = "none") ->
     if not seeds:
         raise ArgumentError(f"{arm!r} and {base!r} have no seed in common; run both on the same seeds")
     ours, theirs = ([by_seed[name, seed] for seed in seeds] for name in (arm, base))
-    steps = np.array([[limit if run.steps is None else run.steps for run in row] for row in (ours, theirs)], dtype=float)
+    steps = np.array(
+        [[limit if run.steps is None else run.steps for run in row] for row in (ours, theirs)], dtype=float
+    )
     times = np.array([[run.seconds for run in row] for row in (ours, theirs)])
     differences = np.log(steps[0]) - np.log(steps[1])
     return Comparison(

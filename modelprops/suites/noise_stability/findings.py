@@ -125,7 +125,10 @@ def experiment_findings(experiment: Mapping[str, Any]) -> list[Finding]:
 def speed_status(experiment: Mapping[str, Any], comparison: Mapping[str, Any]) -> str:
     """Spec C4's criterion; out of reach where most runs of neither arm reached the threshold."""
     base = [run for run in experiment["runs"] if run["arm"] == "none"]
-    if 2 * sum(run["steps"] is not None for run in base) < len(base) and 2 * comparison["reached"] < comparison["seeds"]:
+    if (
+        2 * sum(run["steps"] is not None for run in base) < len(base)
+        and 2 * comparison["reached"] < comparison["seeds"]
+    ):
         return OUT
     if comparison["ratio"] > FASTER:
         return NOT

@@ -155,7 +155,9 @@ def _draw_steps(axes: Any, data: Mapping[str, Any]) -> None:
         arms = list(dict.fromkeys(run["arm"] for run in entry["runs"]))
         for run in entry["runs"]:
             never = run["steps"] is None
-            axis.plot(entry["limit"] if never else run["steps"], arms.index(run["arm"]), "rx" if never else "ko", alpha=0.6)
+            axis.plot(
+                entry["limit"] if never else run["steps"], arms.index(run["arm"]), "rx" if never else "ko", alpha=0.6
+            )
         axis.set(title=entry["name"], xlabel="steps to the threshold (x: never)", xscale="log", yticks=range(len(arms)))
         axis.set_yticklabels(arms)
         axis.invert_yaxis()

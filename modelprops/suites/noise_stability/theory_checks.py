@@ -52,7 +52,9 @@ def relu_checks() -> list[Check]:
         Check("T(0) = 1/(2 pi)", "A11", 0.159155, relu.relu_stability(0.0), 5e-7),
         Check("ReLU mass at level 3 and above", "A11", 0.0112676, tail, 5e-8),
         Check("fixed point of rho -> T(rho)", "A13, B4", 0.21723362821122, relu.relu_fixed_point(), 1e-12),
-        Check("fixed point of the linearised map", "A13, B4", 0.212206590789, relu.relu_fixed_point_linearised(), 1e-12),
+        Check(
+            "fixed point of the linearised map", "A13, B4", 0.212206590789, relu.relu_fixed_point_linearised(), 1e-12
+        ),
         Check("normalised map after 10 layers from 0", "A13", 0.872, relu.c_map_iterates(0.0, 10)[-1], 5e-4),
     ]
 
@@ -62,13 +64,23 @@ def concentration_checks() -> list[Check]:
     noise = Resampling.from_rho(0.9)
     mass = 0.05 / (1 - 0.9**7)
     return [
-        Check("T at rho .9, delta .05, eps .1", "A8, B1", 6.579, concentration.concentration_degree(0.05, 0.1, noise), 5e-4),
-        Check("worst tail at degree 7 (sharp example)", "A8", mass, concentration.gap_tail_bound(0.05, noise, 7), 1e-12),
+        Check(
+            "T at rho .9, delta .05, eps .1",
+            "A8, B1",
+            6.579,
+            concentration.concentration_degree(0.05, 0.1, noise),
+            5e-4,
+        ),
+        Check(
+            "worst tail at degree 7 (sharp example)", "A8", mass, concentration.gap_tail_bound(0.05, noise, 7), 1e-12
+        ),
         Check("worst tail at degree 6 exceeds .1", "B1", 0.1067, concentration.gap_tail_bound(0.05, noise, 6), 5e-5),
         Check("keep for the paper's rho = .25", "B3", 0.625, Resampling.from_paper(0.25).correlation, 1e-12),
         Check("P(Y = X) there for U = 2", "B3", 0.8125, Resampling.from_paper(0.25).agreement(2), 1e-12),
         Check("P(Y = X) there for U = 50", "B3", 0.6325, Resampling.from_paper(0.25).agreement(50), 1e-12),
-        Check("majority of 3: 3/4 rho + 1/4 rho^3", "E1", 0.75 * 0.6 + 0.25 * 0.6**3, majority.majority_map(0.6), 1e-12),
+        Check(
+            "majority of 3: 3/4 rho + 1/4 rho^3", "E1", 0.75 * 0.6 + 0.25 * 0.6**3, majority.majority_map(0.6), 1e-12
+        ),
     ]
 
 
@@ -107,7 +119,9 @@ def categorical_checks() -> list[Check]:
 
 def gaussian_checks() -> list[Check]:
     """A ReLU neuron of a random unit direction in R^6: T(rho), by the package's own estimator."""
-    direction = torch.nn.functional.normalize(torch.randn(6, generator=torch.Generator().manual_seed(3)).double(), dim=0)
+    direction = torch.nn.functional.normalize(
+        torch.randn(6, generator=torch.Generator().manual_seed(3)).double(), dim=0
+    )
     subject = mp.Subject(lambda x: (x.double() @ direction).relu(), mp.Gaussian(6))
     found = mp.noise_stability(subject, rho=0.5, budget=200_000, width=1e-9, seed=0)
     return [
