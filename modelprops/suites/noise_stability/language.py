@@ -75,7 +75,7 @@ def installed_model(name: str, length: int) -> mp.Subject | None:
 
 
 def at_length(subject: mp.Subject, length: int) -> mp.Subject:
-    """The same language model with its default readout on longer or shorter inputs; a frozen last position stays last."""
+    """The same language model and its default readout at another length; a frozen last position stays last."""
     domain = subject.domain
     if not isinstance(domain, mp.Tokens):
         raise ArgumentError(f"{type(domain).__name__} has no length in tokens; give a subject on mp.Tokens")

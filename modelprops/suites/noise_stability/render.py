@@ -79,7 +79,8 @@ def _models(data: Mapping[str, Any]) -> Iterator[str]:
         )
         yield from ("", "| column | value | interval | inputs | guarantee |", "| --- | --- | --- | --- | --- |")
         for name, row in model["tail"].items():
-            yield f"| {name} | {row['value']:.4g} | [{row['low']:.4g}, {row['high']:.4g}] | {row['samples']} | {row['guarantee']} |"
+            span = f"[{row['low']:.4g}, {row['high']:.4g}]"
+            yield f"| {name} | {row['value']:.4g} | {span} | {row['samples']} | {row['guarantee']} |"
         influence = model["influences"]
         yield ""
         yield (

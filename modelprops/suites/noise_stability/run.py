@@ -46,7 +46,8 @@ def run_all(preset_name: str, *, seed: int = 0, out: Path, minutes: float | None
         _add_model(data, preset, name, place, seed, late())
         _write(data, started, out)
     for experiment in experiments(preset):
-        data["experiments"].append(entry := {"name": experiment.name, "limit": experiment.steps, "runs": []})
+        entry: dict[str, Any] = {"name": experiment.name, "limit": experiment.steps, "runs": []}
+        data["experiments"].append(entry)
         entry |= {"metric": experiment.metric, "threshold": experiment.above or experiment.below}
         for arm in experiment.arms:
             for run_seed in range(preset.seeds):
