@@ -180,26 +180,28 @@ def run_arms(
                 yield run_arm(experiment, arm, seed, cache)
 
 
-def run_arm(experiment: Experiment, arm: Arm, seed: int, cache: Path | None = None) -> ArmRun:
-    """One run; it stops at the threshold."""
+def configuration(experiment: Experiment, arm: Arm, seed: int) -> TrainingConfig:
+    """What `run_arm` trains."""
     problem = experiment.problem
     for name in ("split_seed", "data_seed"):
         if hasattr(problem, name):
             problem = replace(problem, **{name: seed})
-    run = train(
-        TrainingConfig(
-            problem,
-            steps=experiment.steps,
-            learning_rate=experiment.learning_rate,
-            weight_decay=experiment.weight_decay if arm.weight_decay is None else arm.weight_decay,
-            betas=(0.9, 0.98),
-            seed=seed,
-            evaluate_every=experiment.evaluate_every,
-            stop=Stop(experiment.metric, below=experiment.below, above=experiment.above),
-            regulariser=arm.regulariser,
-        ),
-        cache=cache,
+    return TrainingConfig(
+        problem,
+        steps=experiment.steps,
+        learning_rate=experiment.learning_rate,
+        weight_decay=experiment.weight_decay if arm.weight_decay is None else arm.weight_decay,
+        betas=(0.9, 0.98),
+        seed=seed,
+        evaluate_every=experiment.evaluate_every,
+        stop=Stop(experiment.metric, below=experiment.below, above=experiment.above),
+        regulariser=arm.regulariser,
     )
+
+
+def run_arm(experiment: Experiment, arm: Arm, seed: int, cache: Path | None = None) -> ArmRun:
+    """One run; it stops at the threshold."""
+    run = train(configuration(experiment, arm, seed), cache=cache)
     values = run.curve(experiment.metric)[1]
     best: Callable[[list[float]], float] = max if experiment.above is not None else min
     return ArmRun(

@@ -12,8 +12,8 @@ class Preset:
     """Sizes of one preset. Budgets are forward passes of single inputs, limits are optimiser steps.
 
     `moduli` of modular addition with `seeds` runs an arm and at most `modular_steps`; `transformer` adds the one-layer
-    Transformer. `parity_bits` bits for noisy sparse parity; `parity_steps` and `text_steps` of 0 leave those experiments
-    out. `tail_budget` and `contexts`: (encoder, language model), of the tail columns and of the influences.
+    Transformer. `parity_bits` bits for noisy sparse parity; `parity_steps` and `text_steps` of 0 leave those
+    experiments out. `tail_budget` and `contexts`: (encoder, language model), of the tail columns and of the influences.
     """
 
     seeds: int

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from modelprops.suites.noise_stability.experiments import ArmRun, Experiment, compare, experiments, run_arm
+from modelprops.suites.noise_stability.experiments import (
+    ArmRun,
+    Experiment,
+    compare,
+    configuration,
+    experiments,
+    run_arm,
+)
 from modelprops.suites.noise_stability.language import installed_model, language_findings
 from modelprops.suites.noise_stability.presets import PRESETS, Preset
 from modelprops.suites.noise_stability.theory_checks import checks
@@ -46,19 +53,27 @@ def run_all(preset_name: str, *, seed: int = 0, out: Path, minutes: float | None
         _add_model(data, preset, name, place, seed, late())
         _write(data, started, out)
     for experiment in experiments(preset):
-        entry: dict[str, Any] = {"name": experiment.name, "limit": experiment.steps, "runs": []}
-        data["experiments"].append(entry)
-        entry |= {"metric": experiment.metric, "threshold": experiment.above or experiment.below}
-        for arm in experiment.arms:
-            for run_seed in range(preset.seeds):
-                if late():
-                    data["not_run"].append(f"{experiment.name}: {arm.name}, seed {run_seed}")
-                    continue
-                run = run_arm(experiment, arm, run_seed, out / "runs")
-                entry["runs"].append({**asdict(run), "milliseconds": run.milliseconds})
-        entry["comparisons"] = _comparisons(experiment, entry)
+        add_experiment(data, experiment, preset.seeds, out / "runs", late)
         _write(data, started, out)
     return data
+
+
+def add_experiment(
+    data: dict[str, Any], experiment: Experiment, seeds: int, cache: Path, late: Callable[[], bool]
+) -> None:
+    """Append an experiment's runs and comparisons; once it is late only runs that are in the cache are added."""
+    entry: dict[str, Any] = {"name": experiment.name, "limit": experiment.steps, "runs": []}
+    entry |= {"metric": experiment.metric, "threshold": experiment.above or experiment.below}
+    for arm in experiment.arms:
+        for seed in range(seeds):
+            stored = cache / configuration(experiment, arm, seed).hash() / "result.json"
+            if late() and not stored.exists():
+                data["not_run"].append(f"{experiment.name}: {arm.name}, seed {seed}")
+                continue
+            run = run_arm(experiment, arm, seed, cache)
+            entry["runs"].append({**asdict(run), "milliseconds": run.milliseconds})
+    entry["comparisons"] = _comparisons(experiment, entry)
+    data["experiments"].append(entry)
 
 
 def machine() -> Mapping[str, Any]:
