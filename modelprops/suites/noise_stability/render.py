@@ -118,8 +118,8 @@ def _experiments(data: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "![steps to the threshold](steps.png)", "")
         yield (
             "Ratios are of medians; runs that never reached the threshold count as the limit, which favours them. "
-            "p: two-sided exact sign-flip test on log steps over seeds. Among 'never', 'keep = 1' rewards (or "
-            "punishes) confidence alone."
+            "p: two-sided exact sign-flip test on log steps over seeds, not adjusted for the number of arms; evaluation "
+            "at fixed intervals makes ties. The keep = 1 arms reward or punish confidence alone."
         )
 
 
