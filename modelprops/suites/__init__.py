@@ -22,6 +22,9 @@ class Suite:
 SUITES = (
     Suite("default", ("default.py",), "the configured claims; measures sensitivity, stability and sharpness otherwise"),
     Suite("language-model", ("language_model.py",), "sensitivity and stability of a language model over its tokens"),
+    Suite(
+        "noise-stability", ("noise_stability/suite.py",), "reference: noise stability of Transformers, the regulariser"
+    ),
 )
 
 GATES = Suite("gates", ("gates.py",), "the measurements of a baseline, one test for each and each rule")

@@ -1,0 +1,143 @@
+"""Claims of the paper beside what was found: reproduced, partly, not reproduced, or out of reach here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelprops.suites.noise_stability.language import stability_is_smaller
+
+REPRODUCED, PARTLY, NOT, OUT = "reproduced", "partly", "not reproduced", "out of reach here"
+FASTER = 0.85
+"""Spec C4: median steps must fall by at least 15%, and the paired test must give p < 0.05."""
+
+SIGNIFICANT = 0.05
+FEW = 10
+"""Spec C1: at most this many positions hold 90% of the influence (paper: 5-10 of 256)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the claim-by-claim table."""
+
+    claim: str
+    source: str
+    status: str
+    evidence: str
+
+
+def findings(data: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The rows for what `run.run_all` measured."""
+    rows = [theory_finding(data["checks"]), *(row for model in data["models"] for row in model_findings(model))]
+    rows += [row for experiment in data["experiments"] for row in experiment_findings(experiment)]
+    rows.append(
+        Finding(
+            "Table 1, Figure 1 and the speed-ups at the paper's own sizes (K = 113, 256 tokens, WikiText-2)",
+            "C2-C4",
+            OUT,
+            "the paper leaves f, rho, samples, architecture, optimiser and threshold open; `--preset full` on a GPU",
+        )
+    )
+    return tuple(rows)
+
+
+def theory_finding(checks: Sequence[Mapping[str, Any]]) -> Finding:
+    """All closed forms, in the corrected versions."""
+    failed = [row["name"] for row in checks if not row["holds"]]
+    evidence = f"{len(checks) - len(failed)} of {len(checks)} numbers agree; Lemma 1 with log_rho and the fixed point "
+    evidence += ".2172 (not 2/(3 pi)) as corrected"
+    return Finding(
+        "Theorems 5.1-5.3, Lemma 1, recursion, identities of Stab and I (corrected)",
+        "A, B1-B4",
+        NOT if failed else REPRODUCED,
+        evidence + (f"; failed: {', '.join(failed)}" if failed else ""),
+    )
+
+
+def model_findings(model: Mapping[str, Any]) -> list[Finding]:
+    """Table 1's comparison and Figure 1's concentration for one model."""
+    name, table, junta, bias = model["model"], model["tail"], model["junta"], model["bias"]
+    first, second = table["stability"], table["sensitivity"]
+    smaller = stability_is_smaller(table)
+    larger = second["high"] < first["value"]
+    rows = [
+        Finding(
+            f"{name}: the stability bound on the tail at 15 is below the sensitivity bound",
+            "Table 1, C2, B9",
+            REPRODUCED if smaller else NOT if larger else PARTLY if first["value"] < second["value"] else NOT,
+            f"sensitivity {_interval(second)}, stability {first['value']:.3g} (certified <= {first['high']:.3g}), "
+            f"programme <= {table['best']['high']:.3g}, relative to Var f <= {table['best / variance']['high']:.3g}"
+            + ("" if smaller or larger else "; the intervals do not separate the columns"),
+        ),
+        Finding(
+            f"{name}: few tokens carry 90% of the influence (at most {FEW})",
+            "Figure 1, C1",
+            REPRODUCED if junta["high"] <= FEW else NOT if junta["low"] > FEW else _undecided(bias, FEW),
+            f"certified between {junta['low']:.0f} and {junta['high']:.0f}"
+            + (f", estimated {bias['smallest_count']}" if bias else "")
+            + f" ({model['measure']})",
+        ),
+    ]
+    if bias is not None:
+        rows.append(
+            Finding(
+                f"{name}: the first or the last token has the largest influence",
+                "Figure 1, C1",
+                REPRODUCED if bias["first_or_last_largest"] else NOT,
+                f"shares: first {bias['first_share']:.1%}, last {bias['last_share']:.1%}; largest at free position "
+                f"{bias['largest']} (point estimates)",
+            )
+        )
+    if sink := model.get("sink"):
+        rows.append(
+            Finding(
+                f"{name}: influence follows attention mass (a hypothesis of this project)",
+                "E5",
+                (REPRODUCED if sink["correlation"] > 0 else NOT) if sink["p_value"] < SIGNIFICANT else NOT,
+                f"Spearman {sink['correlation']:.2f} (p = {sink['p_value']:.2g}); mass on position 0: "
+                f"{sink['first_mass']:.2f}",
+            )
+        )
+    return rows
+
+
+def experiment_findings(experiment: Mapping[str, Any]) -> list[Finding]:
+    """Steps and wall time to the threshold: encourage is the paper's claim, discourage its opposite."""
+    rows = []
+    for comparison in experiment["comparisons"]:
+        if comparison["arm"] in ("encourage", "discourage"):
+            paper = comparison["arm"] == "encourage"
+            rows.append(
+                Finding(
+                    f"{experiment['name']}: {comparison['arm']} reaches the threshold in fewer steps"
+                    + ("" if paper else " (the opposite sign; no claim of the paper)"),
+                    "C3-C5, B17" if paper else "C5",
+                    speed_status(experiment, comparison),
+                    f"{comparison['reached']} of {comparison['seeds']} seeds reached it; median steps x "
+                    f"{comparison['ratio']:.2f}, wall time x {comparison['time_ratio']:.2f}, faster in "
+                    f"{comparison['faster']}, p = {comparison['p_value']:.3g}",
+                )
+            )
+    return rows
+
+
+def speed_status(experiment: Mapping[str, Any], comparison: Mapping[str, Any]) -> str:
+    """Spec C4's criterion; out of reach where most runs of neither arm reached the threshold."""
+    base = [run for run in experiment["runs"] if run["arm"] == "none"]
+    if (
+        2 * sum(run["steps"] is not None for run in base) < len(base)
+        and 2 * comparison["reached"] < comparison["seeds"]
+    ):
+        return OUT
+    if comparison["ratio"] > FASTER:
+        return NOT
+    return REPRODUCED if comparison["p_value"] < SIGNIFICANT else PARTLY
+
+
+def _interval(estimate: Mapping[str, Any]) -> str:
+    return f"{estimate['value']:.3g} [{estimate['low']:.3g}, {estimate['high']:.3g}]"
+
+
+def _undecided(bias: Mapping[str, Any] | None, few: int) -> str:
+    return PARTLY if bias is not None and bias["smallest_count"] <= few else NOT
