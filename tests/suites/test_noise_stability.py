@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from modelprops.suites.noise_stability.language import (
     position_bias,
     sink_correlation,
 )
-from modelprops.suites.noise_stability.render import markdown
+from modelprops.suites.noise_stability.render import markdown, write_figures
 from modelprops.suites.noise_stability.run import machine
 from modelprops.suites.noise_stability.theory_checks import boolean_checks, categorical_checks, concentration_checks
 
@@ -152,7 +153,7 @@ def test_theory_rows_hold() -> None:
         assert row.holds, row
 
 
-def test_the_page_names_every_claim_and_its_status() -> None:
+def test_the_page_names_every_claim_and_its_status(tmp_path: Path) -> None:
     experiment = modular_addition(31, 40)
     found = [run_arm(experiment, arm, 0) for arm in experiment.arms if arm.name in ("none", "encourage")]
     data = {
@@ -178,6 +179,8 @@ def test_the_page_names_every_claim_and_its_status() -> None:
     assert "| modular addition, K = 31: encourage reaches the threshold in fewer steps |" in page
     assert rows.OUT in page
     assert "Not run: model smollm2." in page
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in write_figures(data, tmp_path)] == ["steps.png"]
 
 
 def test_discouraging_reaches_99_percent_first_in_four_of_five_seeds() -> None:
