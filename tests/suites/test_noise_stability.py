@@ -192,3 +192,23 @@ def test_discouraging_reaches_99_percent_first_in_four_of_five_seeds() -> None:
         ours, plain = (run_arm(experiment, chosen[name], seed).steps for name in ("discourage", "none"))
         faster += ours is not None and (plain is None or ours < plain)
     assert faster >= 4
+
+
+@pytest.mark.parametrize(
+    ("stability", "sensitivity", "status"),
+    [
+        ((0.1, 0.2), (0.5, 0.4, 0.6), rows.REPRODUCED),
+        ((0.7, 0.9), (0.5, 0.4, 0.6), rows.NOT),
+        ((0.1, 0.5), (0.5, 0.4, 0.6), rows.OUT),
+    ],
+)
+def test_the_tail_comparison_is_decided_by_certified_ends(
+    stability: tuple[float, float], sensitivity: tuple[float, float, float], status: str
+) -> None:
+    ends = {name: {"value": 0.1, "low": 0.0, "high": 0.1} for name in ("best", "best / variance")}
+    ends["stability"] = {"value": stability[0], "low": 0.0, "high": stability[1]}
+    ends["sensitivity"] = dict(zip(("value", "low", "high"), sensitivity, strict=True))
+    model = {"model": "m", "measure": "u", "tail": ends, "junta": {"low": 3.0, "high": 9.0}, "bias": None}
+    first, second = rows.model_findings(model)
+    assert first.status == status
+    assert second.status == rows.REPRODUCED

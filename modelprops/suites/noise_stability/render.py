@@ -118,7 +118,7 @@ def _experiments(data: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "![steps to the threshold](steps.png)", "")
         yield (
             "Ratios are of medians; runs that never reached the threshold count as the limit, which favours them. "
-            "p: exact two-sided sign-flip test of log steps over seeds, not adjusted for the number of arms; evaluation "
+            "p: exact two-sided sign-flip test of log steps over seeds, not adjusted for the count of arms; evaluation "
             "at intervals makes ties. The keep = 1 arms reward or punish confidence alone."
         )
 
