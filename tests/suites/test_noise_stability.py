@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from modelprops.suites.noise_stability.language import (
     position_bias,
     sink_correlation,
 )
-from modelprops.suites.noise_stability.render import markdown
+from modelprops.suites.noise_stability.render import markdown, write_figures
 from modelprops.suites.noise_stability.run import machine
 from modelprops.suites.noise_stability.theory_checks import boolean_checks, categorical_checks, concentration_checks
 
@@ -152,7 +153,7 @@ def test_theory_rows_hold() -> None:
         assert row.holds, row
 
 
-def test_the_page_names_every_claim_and_its_status() -> None:
+def test_the_page_names_every_claim_and_its_status(tmp_path: Path) -> None:
     experiment = modular_addition(31, 40)
     found = [run_arm(experiment, arm, 0) for arm in experiment.arms if arm.name in ("none", "encourage")]
     data = {
@@ -178,6 +179,8 @@ def test_the_page_names_every_claim_and_its_status() -> None:
     assert "| modular addition, K = 31: encourage reaches the threshold in fewer steps |" in page
     assert rows.OUT in page
     assert "Not run: model smollm2." in page
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in write_figures(data, tmp_path)] == ["steps.png"]
 
 
 def test_discouraging_reaches_99_percent_first_in_four_of_five_seeds() -> None:
@@ -189,3 +192,23 @@ def test_discouraging_reaches_99_percent_first_in_four_of_five_seeds() -> None:
         ours, plain = (run_arm(experiment, chosen[name], seed).steps for name in ("discourage", "none"))
         faster += ours is not None and (plain is None or ours < plain)
     assert faster >= 4
+
+
+@pytest.mark.parametrize(
+    ("stability", "sensitivity", "status"),
+    [
+        ((0.1, 0.2), (0.5, 0.4, 0.6), rows.REPRODUCED),
+        ((0.7, 0.9), (0.5, 0.4, 0.6), rows.NOT),
+        ((0.1, 0.5), (0.5, 0.4, 0.6), rows.OUT),
+    ],
+)
+def test_the_tail_comparison_is_decided_by_certified_ends(
+    stability: tuple[float, float], sensitivity: tuple[float, float, float], status: str
+) -> None:
+    ends = {name: {"value": 0.1, "low": 0.0, "high": 0.1} for name in ("best", "best / variance")}
+    ends["stability"] = {"value": stability[0], "low": 0.0, "high": stability[1]}
+    ends["sensitivity"] = dict(zip(("value", "low", "high"), sensitivity, strict=True))
+    model = {"model": "m", "measure": "u", "tail": ends, "junta": {"low": 3.0, "high": 9.0}, "bias": None}
+    first, second = rows.model_findings(model)
+    assert first.status == status
+    assert second.status == rows.REPRODUCED

@@ -176,6 +176,7 @@ def language_findings(subject: mp.Subject, *, budget: int, contexts: int, seed: 
         "model": subject.name,
         "readout": subject.readout.name,
         "measure": f"independent uniform tokens, {len(free)} free positions of {domain.length}",
+        "positions": free,
         "degree": DEGREE,
         "tail": {name: estimate.to_dict() for name, estimate in table.items()},
         "influences": influence.to_dict(),

@@ -118,8 +118,8 @@ def _experiments(data: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "![steps to the threshold](steps.png)", "")
         yield (
             "Ratios are of medians; runs that never reached the threshold count as the limit, which favours them. "
-            "p: two-sided exact sign-flip test on log steps over seeds, not adjusted for the number of arms; evaluation "
-            "at fixed intervals makes ties. The keep = 1 arms reward or punish confidence alone."
+            "p: exact two-sided sign-flip test of log steps over seeds, not adjusted for the count of arms; evaluation "
+            "at intervals makes ties. The keep = 1 arms reward or punish confidence alone."
         )
 
 
@@ -132,13 +132,13 @@ def _checks(data: Mapping[str, Any]) -> Iterator[str]:
 def _draw_influence(axes: Any, data: Mapping[str, Any]) -> None:
     for axis, model in zip(axes, data["models"], strict=True):
         values = np.asarray(model["influences"]["value"], dtype=float)
-        axis.bar(np.arange(len(values)), values / values.sum())
+        axis.bar(model["positions"], values / values.sum())
         if "attention" in model:
             twin = axis.twinx()
             twin.plot(model["attention"], color="tab:red", linewidth=1)
             twin.set_ylabel("attention received", color="tab:red")
             twin.set_yscale("log")
-        axis.set(title=model["model"], xlabel="free position", ylabel="share of the influence")
+        axis.set(title=model["model"], xlabel="position", ylabel="share of the influence")
 
 
 def _draw_tails(axes: Any, data: Mapping[str, Any]) -> None:
@@ -159,6 +159,12 @@ def _draw_steps(axes: Any, data: Mapping[str, Any]) -> None:
             axis.plot(
                 entry["limit"] if never else run["steps"], arms.index(run["arm"]), "rx" if never else "ko", alpha=0.6
             )
-        axis.set(title=entry["name"], xlabel="steps to the threshold (x: never)", xscale="log", yticks=range(len(arms)))
+        axis.set(
+            title=entry["name"],
+            xlabel="steps to the threshold (x: never)",
+            xscale="log" if entry["limit"] > 1000 else "linear",
+            yticks=range(len(arms)),
+        )
+        axis.tick_params(which="minor", labelbottom=False)
         axis.set_yticklabels(arms)
         axis.invert_yaxis()
