@@ -225,11 +225,11 @@ def test_a_session_scoped_subject_meets_no_health_check(project: pytest.Pytester
 def test_a_given_test_is_the_same_under_xdist(project: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     project.makepyfile(FAILING.format(decorator="@settings(database=None)\n"))
-    output = run(project, "--modelprops", "-n", "2", "--hypothesis-seed=5")
+    output = run(project, "--modelprops", "-n", "2", "--hypothesis-seed=5", "--hypothesis-profile", "modelprops")
     assert f"point={MINIMAL}" in output
 
 
 def test_pytest_torch_beside_it_changes_nothing(project: pytest.Pytester) -> None:
     pytest.importorskip("pytest_torch", reason="pytest-torch is not installed")
     project.makepyfile(FAILING.format(decorator=""))
-    assert f"point={MINIMAL}" in run(project, "--modelprops")
+    assert f"point={MINIMAL}" in run(project, "--modelprops", "--hypothesis-profile", "modelprops")
