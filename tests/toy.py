@@ -68,7 +68,7 @@ def plan(shift: float = 0.0, noise: float = 0.02) -> Plan:
 
 def options(seed: int, confidence: float = 0.99, budget: int = 1_000_000) -> Options:
     """Options as a gate has them."""
-    return Options(confidence, budget, seed, None, False)
+    return Options(confidence, budget, budget, seed, None, False)
 
 
 def without_units(measurement: Measurement) -> Measurement:
