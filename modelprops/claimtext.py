@@ -87,6 +87,8 @@ def _call(text: str, node: ast.expr) -> CallText:
     for keyword in node.keywords:
         if keyword.arg is None:
             _refuse(text, keyword.value.col_offset, "** is not allowed")
+        if keyword.arg in keywords:
+            _refuse(text, keyword.col_offset, f"{keyword.arg} is given twice")
         keywords[keyword.arg] = _literal(text, keyword.value)
     return CallText(node.func.id, tuple(_literal(text, argument) for argument in node.args), keywords)
 

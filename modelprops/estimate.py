@@ -57,8 +57,10 @@ class Estimate:
         for name in ("value", "low", "high"):
             if isinstance(known[name], list):
                 known[name] = np.asarray(known[name], dtype=np.float64)
-            elif known[name] is None or isinstance(known[name], str):
-                known[name] = float(known[name] or "nan")
+            elif known[name] is None:
+                known[name] = float("nan")
+            else:
+                known[name] = _number(known[name])
         return cls(**known)
 
     def __str__(self) -> str:
@@ -122,7 +124,7 @@ class Witness:
         for name in ("point", "partner"):
             tensor = getattr(self, name)
             if tensor is not None:
-                out[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "values": tensor.tolist()}
+                out[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "values": _plain(tensor.tolist())}
         for name in ("coordinate", "direction_seed"):
             if getattr(self, name) is not None:
                 out[name] = getattr(self, name)
@@ -136,7 +138,7 @@ class Witness:
         known = {name: data[name] for name in ("coordinate", "direction_seed") if name in data}
         for name in ("point", "partner"):
             if name in data:
-                known[name] = torch.tensor(data[name]["values"], dtype=getattr(torch, data[name]["dtype"]))
+                known[name] = torch.tensor(_number(data[name]["values"]), dtype=getattr(torch, data[name]["dtype"]))
         return cls(score=float(data["score"]), **known)
 
 
@@ -172,6 +174,9 @@ class Verdict:
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
         """Rebuild a verdict from `to_dict`; unknown keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        for name in ("threshold", "tolerance", "log_e"):
+            if name in known:
+                known[name] = _number(known[name])
         known["estimate"] = Estimate.from_dict(data["estimate"])
         known["witness"] = Witness.from_dict(data["witness"]) if data.get("witness") else None
         return cls(**known)
@@ -200,7 +205,7 @@ def _percent(confidence: float) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
+        return _plain(value.tolist())
     if isinstance(value, np.generic):
         return _plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
@@ -210,3 +215,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def _number(value: Any) -> Any:
+    """Undo `_plain`: JSON has no infinity and no NaN, so they are written as strings."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    return float(value) if isinstance(value, str) else value

@@ -40,6 +40,15 @@ def placed(module: Any, device: str | torch.device | None, dtype: torch.dtype | 
         raise ArgumentError(f"device={device!r}, dtype={dtype}: the model cannot be copied there: {reason}") from error
 
 
+def device_of(device: str) -> torch.device:
+    """Return the device of that name; `ArgumentError` for a kind that torch does not know."""
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ArgumentError(f'device={device!r} is no device: {reason}; use "cpu", "cuda" or "cuda:1"') from None
+
+
 def dtype_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
     """Return a floating dtype, given as such or by name."""
     if dtype is None:

@@ -18,6 +18,7 @@ from modelprops.domains import Domain, generator_of
 from modelprops.drawn import refuse_drawn
 from modelprops.errors import (
     ArgumentError,
+    DomainError,
     ModelpropsError,
     NondeterministicModelError,
     NonFiniteOutputError,
@@ -71,6 +72,8 @@ class Subject:
                 f"domain={domain!r} has no {', '.join(missing)}; give mp.BooleanCube(n), mp.Tokens(...), "
                 "mp.Gaussian(...) or an object with the same methods"
             )
+        if domain.coordinates < 1:
+            raise DomainError(f"domain={domain!r} has {domain.coordinates} coordinates; give at least 1")
         if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
             raise ArgumentError(f'batch_size={batch_size!r} is not a positive integer; use "auto" or a number')
         self._callable = placed(unwrapped(module), device, dtype_of(dtype))
@@ -167,11 +170,23 @@ class Subject:
         if not torch.equal(first.values.nan_to_num(0.5), second.values.nan_to_num(0.5)):
             self._refuse_random(points, first, second)
         singly = _joined([self._batched(point[None], None) for point in points])
-        self._outputs = 1 if first.values.ndim == 1 else first.values.shape[1]
+        batched, single = first.values, singly.values
         if first.margin is not None and singly.margin is not None:
-            self._noise = 2 * float((first.margin - singly.margin).abs().nan_to_num(0.0).max())
-        else:
-            self._noise = 2 * float((first.values - singly.values).abs().nan_to_num(0.0).max())
+            batched, single = first.margin, singly.margin
+        gaps = (batched - single).abs().nan_to_num(0.0).view(len(points), -1).amax(1)
+        self._refuse_batch_dependent(float(gaps.median()), float(batched.abs().nan_to_num(0.0, 0.0, 0.0).max()))
+        self._noise = 2 * float(gaps.max())
+        self._outputs = 1 if first.values.ndim == 1 else first.values.shape[1]
+
+    def _refuse_batch_dependent(self, gap: float, scale: float) -> None:
+        """Rounding moves values a little between batch sizes; most of them by a quarter of the largest is no rounding."""
+        tensor = first_floating(self._callable)
+        epsilon = torch.finfo(torch.float32 if tensor is None else tensor.dtype).eps
+        if gap > max(scale / 4, 64 * epsilon):
+            raise NondeterministicModelError(
+                f"{self.name} gives an input another output alone than in a batch (difference {gap:.3g}), so it is not "
+                "a function of one input. Remove what mixes the batch from forward, such as batch statistics"
+            )
 
     def _first_call(self, points: torch.Tensor) -> Reading:
         """Evaluate once; what the module itself raises is reported with the inputs it was given."""
@@ -217,6 +232,8 @@ class Subject:
     def _encode(self, points: torch.Tensor) -> Any:
         encode = getattr(self.domain, "encode", None)
         inputs = encode(points) if encode else points
+        if inputs is points:
+            inputs = points.clone()  # a forward that writes to its input must not change the points
         tensors = first_floating(self._callable)
         if tensors is None:
             return inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,3 +272,45 @@ def test_wrappers_are_seen_through() -> None:
     compiled = torch.compile(module, backend="eager")
     assert mp.Subject(compiled, CUBE).module is module
     assert mp.Subject(nn.DataParallel(module), CUBE).module is module
+
+
+class MinusMean(nn.Module):
+    """Normalises by the batch, as batch statistics in forward do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return y - y.mean(0)
+
+
+@pytest.mark.parametrize("module", [MinusMean(), lambda x: x[:, 0] * len(x)], ids=["mean", "size"])
+def test_an_output_that_depends_on_the_batch_is_refused(module: Any) -> None:
+    with pytest.raises(mp.NondeterministicModelError, match="alone than in a batch"):
+        mp.average_sensitivity(module, domain=CUBE)
+
+
+def test_an_untrained_constant_and_a_half_precision_module_are_not_taken_for_batch_dependent() -> None:
+    torch.manual_seed(0)
+    zero = nn.Linear(4, 1)
+    nn.init.zeros_(zero.weight)
+    for module in (zero, nn.Linear(4, 1, dtype=torch.bfloat16), nn.Linear(4, 1, dtype=torch.float16)):
+        mp.average_sensitivity(module, domain=CUBE)
+
+
+def test_a_forward_that_writes_to_its_input_does_not_change_the_points() -> None:
+    subject = mp.Subject(lambda x: x.mul_(2).sum(1), mp.Gaussian(3))
+    points = torch.ones(2, 3)
+    assert subject(points).tolist() == [6.0, 6.0]
+    assert torch.equal(points, torch.ones(2, 3))
+
+
+def test_a_domain_without_coordinates_is_refused() -> None:
+    class Empty:
+        coordinates = 0
+        sample = resample = correlated = None
+
+    with pytest.raises(mp.ModelpropsError, match="0 coordinates"):
+        mp.Subject(lambda x: x, Empty())

@@ -22,6 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
         import modelprops.profile  # noqa: F401
     checked = configuration(config)
     collection.check_suites(checked)
+    if checked.enabled:
+        collection.check_subject_options(config)
     gates.check_gates(config, checked)
     config.stash[collection.CONFIGURATION] = checked
     for module in (collection, fixtures, recording):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from modelprops.claimtext import parse_claim
 from modelprops.errors import ModelpropsError
 from modelprops.plugin.gates import BASELINES, gates_of
-from modelprops.plugin.options import DEMO, Configuration
+from modelprops.plugin.options import DEMO, Configuration, value_of
 from modelprops.suites import CLAIMS, GATES, SUITES, Suite, named
 
 FIXTURES = ("subject", "checkpoint", "baseline", "modelprops")
@@ -35,6 +35,27 @@ def check_suites(configuration: Configuration) -> None:
             raise pytest.UsageError(f"--modelprops-claim: {error}") from None
 
 
+def check_subject_options(config: pytest.Config) -> None:
+    """Refuse a domain, readout, device or dtype that does not parse; torch is imported only where one is given."""
+    given = {name: text for name in ("domain", "readout", "device", "dtype") if (text := value_of(config, name))}
+    if not given:
+        return
+    from modelprops.placement import device_of, dtype_of
+    from modelprops.specs import parse_domain, parse_readout
+
+    parsers: dict[str, Callable[[str], Any]] = {
+        "domain": parse_domain,
+        "readout": parse_readout,
+        "device": device_of,
+        "dtype": dtype_of,
+    }
+    for name, text in given.items():
+        try:
+            parsers[name](text)
+        except ModelpropsError as error:
+            raise pytest.UsageError(f"--modelprops-{name}={text}: {error}") from None
+
+
 def _built(text: str) -> Any:
     import modelprops
 
@@ -47,9 +68,9 @@ def list_suites() -> str:
     return "\n".join(f"{suite.name.ljust(width)}  {suite.summary}" for suite in SUITES)
 
 
-def claims_of(configuration: Configuration, *, fallback: bool) -> tuple[str, ...]:
-    """Return the claims to assert: given ones, else the card of the demo model that is tested."""
-    if configuration.claims:
+def claims_of(configuration: Configuration, *, fallback: bool, own: bool) -> tuple[str, ...]:
+    """Return the claims to assert: given ones, else the card of the demo model, unless an `own` subject is tested."""
+    if configuration.claims or own:
         return configuration.claims
     model = configuration.model or (DEMO if fallback else "")
     if model.startswith("demo:"):
@@ -95,11 +116,17 @@ def chosen_suites(session: pytest.Session, configuration: Configuration, *, foun
         names = ["default"]
     suites = [suite for suite in map(named, names) if suite is not None]
     subject_suite = any(suite.name in ("default", "language-model") for suite in suites)
-    claims = claims_of(configuration, fallback=subject_suite)
+    claims = claims_of(configuration, fallback=subject_suite, own=overridden(session))
     if "default" in names and not unclaimed(claims):
         suites = [suite for suite in suites if suite.name != "default"]
     wanted = subject_suite or configuration.claims_from_command_line or not paths
     return [CLAIMS, *suites] if claims and wanted and (subject_suite or configuration.claims) else suites
+
+
+def overridden(session: pytest.Session) -> bool:
+    """Whether a project's own `subject` is what the built-in suites test: the demo's card says nothing about it."""
+    definitions = session._fixturemanager.getfixturedefs("subject", session) or ()
+    return any(not definition.func.__module__.startswith("modelprops.") for definition in definitions)
 
 
 def unclaimed(claims: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,11 +150,11 @@ def suite_items(session: pytest.Session, suite: Suite, path: Path) -> Iterator[p
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item for each claim, unclaimed measure and checkpoint."""
     configuration = metafunc.config.stash[CONFIGURATION]
+    claims = claims_of(configuration, fallback=True, own=overridden(metafunc.definition.session))
     if "modelprops_claim" in metafunc.fixturenames:
-        texts = claims_of(configuration, fallback=True)
-        metafunc.parametrize("modelprops_claim", texts, ids=texts)
+        metafunc.parametrize("modelprops_claim", claims, ids=claims)
     if "modelprops_measure" in metafunc.fixturenames:
-        texts = unclaimed(claims_of(configuration, fallback=True))
+        texts = unclaimed(claims)
         metafunc.parametrize("modelprops_measure", texts, ids=texts)
     if "modelprops_gate" in metafunc.fixturenames:
         comparisons = gates_of(metafunc.config, configuration)

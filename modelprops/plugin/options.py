@@ -215,4 +215,8 @@ def _refuse(name: str, value: object, remedy: str) -> Any:
 
 
 def _quoted(text: str) -> str:
-    return text if text.replace("_", "").replace(":", "").replace(".", "").isalnum() else "'" + text + "'"
+    return (
+        text
+        if text.replace("_", "").replace(":", "").replace(".", "").isalnum()
+        else "'" + text.replace("'", "'\\''") + "'"
+    )

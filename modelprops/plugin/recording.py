@@ -99,15 +99,20 @@ def _reproduce(item: pytest.Item) -> str:
     line = f"{configuration.line} --modelprops-seed={configuration.settings.seed}"
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if path := parameters.get("checkpoint"):
-        line += f" --modelprops-checkpoint='{path}'"
+        line += f" --modelprops-checkpoint={_quoted(path)}"
     suite = item.stash.get(SUITE_OF, None)
     if suite is None:
-        return f"pytest '{item.nodeid}' {line}"
+        return f"pytest {_quoted(item.config.cwd_relative_nodeid(item.nodeid))} {line}"
     if gate := parameters.get("modelprops_gate"):
-        return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail='{gate.rule}'"
+        return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail={_quoted(str(gate.rule))}"
     if text := parameters.get("modelprops_claim"):
-        return f"pytest {line} --modelprops-claim='{text}'"
+        return f"pytest {line} --modelprops-claim={_quoted(text)}"
     return f"pytest {line} --modelprops-suite={suite} -k {getattr(item, 'originalname', item.name)}"
+
+
+def _quoted(text: str) -> str:
+    """Quote for a shell, always: a claim may hold quotes of its own."""
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _progress(config: pytest.Config) -> Any:

@@ -18,6 +18,7 @@ class Reporting:
         self._configuration = configuration
         self._recorder = recorder
         self._written: Path | None = None
+        self._unwritten = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -27,7 +28,13 @@ class Reporting:
         from modelprops.report.record import document, write
 
         data = document(self._recorder.rows, self._configuration.settings, int(exitstatus))
-        self._written = write(data, session.config.invocation_params.dir / self._configuration.report)
+        directory = session.config.invocation_params.dir / self._configuration.report
+        try:
+            self._written = write(data, directory)
+        except OSError as error:
+            self._unwritten = f"--modelprops-report={self._configuration.report}: nothing written, {error}"
+            # Not a failed property, and no success either: whoever waits for the files must hear of it.
+            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table."""
@@ -43,3 +50,5 @@ class Reporting:
             terminalreporter.write_line(line)
         if self._written is not None:
             terminalreporter.write_line(f"written: {self._written}/results.json, summary.md")
+        if self._unwritten:
+            terminalreporter.write_line(self._unwritten, red=True)

@@ -6,6 +6,7 @@ the verdict and `.require(subject)` raises unless it holds. The named assertions
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Mapping
@@ -114,6 +115,7 @@ class Claim:
     def require(self, subject: Any, **options: Any) -> Verdict:
         """Return the verdict of a claim that holds; raise `PropertyViolation` or `Inconclusive` otherwise."""
         __tracebackhide__ = True
+        refuse_unknown_options(options)
         return required(self.check(subject, **options))
 
     def _reproduce(self, value: Estimate) -> str:
@@ -142,8 +144,8 @@ def claim(
 ) -> Claim:
     """Build a claim from a measure, `"<="` or `">="` and a threshold, or from text (see `modelprops.claimtext`).
 
-    Raises `ArgumentError` for an unknown measure, parameter or comparison, a threshold that is not finite, a negative
-    threshold of a measure that cannot be negative, or a negative tolerance.
+    Raises `ArgumentError` for an unknown measure, parameter or comparison, a threshold that is not finite, or a
+    negative tolerance. The assertions of quantities that cannot be negative also refuse a negative threshold.
     """
     if isinstance(measure, str):
         if comparison is not None or threshold is not None or parameters:
@@ -162,6 +164,16 @@ def claim(
     if tolerance is not None:
         _require_number("tolerance", tolerance, least=0.0)
     return Claim(measure, comparison, None if threshold is None else float(threshold), parameters, tolerance)
+
+
+def refuse_unknown_options(options: Mapping[str, Any]) -> None:
+    """Refuse an option that no claim has, and say where the options of a subject go."""
+    known = [name for name in inspect.signature(Claim.check).parameters if name not in ("self", "subject")]
+    if unknown := sorted(set(options) - set(known)):
+        raise ArgumentError(
+            f"{', '.join(unknown)} is no option of a claim, which are {', '.join(known)}; "
+            "a readout and other parts of the subject go to mp.Subject(module, domain, ...)"
+        )
 
 
 def named_measure(name: str) -> Measure:

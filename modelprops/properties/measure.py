@@ -164,10 +164,16 @@ class Measure:
         unknown = sorted(set(parameters) - set(self.parameters))
         known = ", ".join(self.parameters) or "none"
         if unknown:
-            raise ArgumentError(f"{self.name} has no parameter {', '.join(unknown)}; it has: {known}")
+            where = _of_subject(unknown)
+            raise ArgumentError(f"{self.name} has no parameter {', '.join(unknown)}; it has: {known}{where}")
         missing = [name for name, needed in self.parameters.items() if needed and name not in parameters]
         if missing:
             raise ArgumentError(f"{self.name} needs {', '.join(missing)}=; its parameters are: {known}")
+
+
+def _of_subject(unknown: list[str]) -> str:
+    subject = {"readout", "range", "device", "dtype", "batch_size", "name"} & set(unknown)
+    return f"; {', '.join(sorted(subject))} belongs to mp.Subject(module, domain, ...)" if subject else ""
 
 
 def measure(version: int = 1, *, counts: bool = False) -> Callable[[Callable[..., Plan]], Measure]:

@@ -92,3 +92,13 @@ def test_a_subject_without_a_model_says_what_to_configure(pytester: pytest.Pytes
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*no model is configured: give --modelprops-model*"])
     assert "fixtures.py" not in result.stdout.str().split("ERRORS")[1].split("short test summary")[0]
+
+
+@pytest.mark.parametrize("model", [(), ("--modelprops-model=demo:majority",)], ids=["alone", "beside a demo"])
+def test_the_card_of_the_demo_is_not_asserted_of_a_subject_of_ones_own(
+    parity_project: pytest.Pytester, model: tuple[str, ...]
+) -> None:
+    result = parity_project.runpytest("--modelprops", "--modelprops-suite=default", *model)
+    result.stdout.no_fnmatch_line("*test_claim*")
+    result.stdout.fnmatch_lines(["average_sensitivity*measured*"])
+    assert result.ret == pytest.ExitCode.OK

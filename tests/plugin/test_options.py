@@ -64,3 +64,22 @@ def test_suites_are_listed(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--modelprops-suite", "list")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["default*"])
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--modelprops-domain=Cube(2)", "BooleanCube"),
+        ("--modelprops-domain=BooleanCube(0)", "at least 1"),
+        ("--modelprops-readout=sine", "probability"),
+        ("--modelprops-device=gpuu", "cuda"),
+        ("--modelprops-dtype=float99", "float32"),
+    ],
+)
+def test_a_wrong_part_of_the_subject_is_a_usage_error_too(pytester: pytest.Pytester, option: str, says: str) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest("--modelprops", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    errors = "\n".join(result.errlines)
+    assert option in errors
+    assert says in errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -114,3 +115,39 @@ def test_a_model_error_shows_its_text_only(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*returned [[]nan[]] for the input torch.tensor(*"])
     assert "subject.py" not in result.stdout.str()
+
+
+def test_a_report_directory_that_cannot_be_written_is_said_and_not_a_success(project: pytest.Pytester) -> None:
+    (project.path / "taken").write_text("a file")
+    result = project.runpytest("--modelprops", "--modelprops-report=taken", "-k", "fine")
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["average_sensitivity*pass*", "--modelprops-report=taken: nothing written*"])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert (project.path / "taken").read_text() == "a file"
+
+
+def test_an_interrupted_run_shows_and_stores_what_was_reached(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_a="import modelprops as mp\ndef test_low(subject): mp.assert_low_sensitivity(subject, at_most=21)",
+        test_b="def test_stopped(subject): raise KeyboardInterrupt",
+    )
+    result = project.runpytest_subprocess("--modelprops", "-p", "no:randomly", "test_a.py", "test_b.py")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["average_sensitivity*pass*"])
+    assert [row["verdict"]["outcome"] for row in verdicts(project)] == ["pass"]  # type: ignore[index]
+    assert sorted(path.name for path in (project.path / "reports").iterdir()) == ["results.json", "summary.md"]
+
+
+def test_the_reproducing_line_is_for_the_folder_and_the_shell(parity_project: pytest.Pytester) -> None:
+    parity_project.makeini("[pytest]")
+    folder = parity_project.mkdir("deep")
+    (folder / "test_deep.py").write_text(TESTS)
+    parity_project.chdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = parity_project.runpytest("--modelprops", "-k", "low")
+        result.stdout.fnmatch_lines(["reproduce: pytest 'test_deep.py::test_low' --modelprops*"])
+        claim = "noise_stability(rho=0.9, kind='raw') >= 0.9"
+        result = parity_project.runpytest("--modelprops", f"--modelprops-claim={claim}", "-k", "claim")
+        line = next(line for line in result.outlines if line.startswith("reproduce: "))
+        assert shlex.split(line)[-1] == f"--modelprops-claim={claim}"

@@ -125,3 +125,15 @@ def test_the_reproducing_call_repeats_the_estimate() -> None:
         again = eval(verdict.reproduce, {"mp": mp, "subject": subject})
     assert again.estimate.value == verdict.estimate.value
     assert again.outcome == verdict.outcome
+
+
+def test_a_parameter_given_twice_is_refused() -> None:
+    with pytest.raises(mp.ModelpropsError, match="rho is given twice"):
+        mp.claim("noise_stability(rho=0.9, rho=0.8) >= 0.5")
+
+
+def test_a_readout_given_to_an_assertion_or_measure_is_sent_to_the_subject() -> None:
+    for function in (lambda **k: mp.assert_low_sensitivity(torch.sign, at_most=2, **k), mp.average_sensitivity):
+        arguments = () if function is not mp.average_sensitivity else (torch.sign,)
+        with pytest.raises(mp.ModelpropsError, match="mp.Subject"):
+            function(*arguments, domain=mp.BooleanCube(3), readout="sign")
