@@ -179,7 +179,7 @@ class Subject:
         self._outputs = 1 if first.values.ndim == 1 else first.values.shape[1]
 
     def _refuse_batch_dependent(self, gap: float, scale: float) -> None:
-        """Rounding moves values a little between batch sizes; most of them by a quarter of the largest is no rounding."""
+        """Rounding moves values a little between batch sizes: not most of them by a quarter of the largest."""
         tensor = first_floating(self._callable)
         epsilon = torch.finfo(torch.float32 if tensor is None else tensor.dtype).eps
         if gap > max(scale / 4, 64 * epsilon):

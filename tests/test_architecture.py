@@ -1,4 +1,4 @@
-"""Arrows between modules point one way: plugin -> suites, baseline, report -> properties -> subject, inference -> domains."""
+"""Arrows between modules point one way: plugin -> suites, baseline, report -> properties -> subject -> domains."""
 
 from __future__ import annotations
 

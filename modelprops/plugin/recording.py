@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator
 from typing import Any
@@ -102,12 +103,18 @@ def _reproduce(item: pytest.Item) -> str:
         line += f" --modelprops-checkpoint={_quoted(path)}"
     suite = item.stash.get(SUITE_OF, None)
     if suite is None:
-        return f"pytest {_quoted(item.config.cwd_relative_nodeid(item.nodeid))} {line}"
+        return f"pytest {_quoted(_address(item))} {line}"
     if gate := parameters.get("modelprops_gate"):
         return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail={_quoted(str(gate.rule))}"
     if text := parameters.get("modelprops_claim"):
         return f"pytest {line} --modelprops-claim={_quoted(text)}"
     return f"pytest {line} --modelprops-suite={suite} -k {getattr(item, 'originalname', item.name)}"
+
+
+def _address(item: pytest.Item) -> str:
+    """The node id, seen from where pytest was called."""
+    path, *names = item.nodeid.split("::")
+    return "::".join([os.path.relpath(item.config.rootpath / path, item.config.invocation_params.dir), *names])
 
 
 def _quoted(text: str) -> str:

@@ -47,10 +47,19 @@ def test_the_model_is_a_majority(subject, point):
 MINIMAL = "torch.tensor([1, -1, 1, 1, -1, 1, 1, 1, 1], dtype=torch.int8)"
 
 
+# Where one of these is set, Hypothesis keeps no database and draws no random examples: not what a person sees.
+CONTINUOUS_INTEGRATION = (
+    *("CI", "__TOX_ENVIRONMENT_VARIABLE_ORIGINAL_CI", "TF_BUILD", "bamboo.buildKey", "BUILDKITE", "CIRCLECI"),
+    *("CIRRUS_CI", "CODEBUILD_BUILD_ID", "GITHUB_ACTIONS", "GITLAB_CI", "HEROKU_TEST_RUN_ID", "TEAMCITY_VERSION"),
+)
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with a subject that is wrong where two inputs are -1, and a database of its own."""
     monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(pytester.path / ".hypothesis"))
+    for name in CONTINUOUS_INTEGRATION:
+        monkeypatch.delenv(name, raising=False)
     pytester.makeconftest(SUBJECT)
     return pytester
 

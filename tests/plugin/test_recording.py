@@ -147,7 +147,7 @@ def test_the_reproducing_line_is_for_the_folder_and_the_shell(parity_project: py
         patch.chdir(folder)
         result = parity_project.runpytest("--modelprops", "-k", "low")
         result.stdout.fnmatch_lines(["reproduce: pytest 'test_deep.py::test_low' --modelprops*"])
-        claim = "noise_stability(rho=0.9, kind='raw') >= 0.9"
+        claim = "noise_stability(rho=0.9, normalisation='correlation') >= 0.9"
         result = parity_project.runpytest("--modelprops", f"--modelprops-claim={claim}", "-k", "claim")
         line = next(line for line in result.outlines if line.startswith("reproduce: "))
         assert shlex.split(line)[-1] == f"--modelprops-claim={claim}"

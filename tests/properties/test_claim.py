@@ -135,5 +135,5 @@ def test_a_parameter_given_twice_is_refused() -> None:
 def test_a_readout_given_to_an_assertion_or_measure_is_sent_to_the_subject() -> None:
     for function in (lambda **k: mp.assert_low_sensitivity(torch.sign, at_most=2, **k), mp.average_sensitivity):
         arguments = () if function is not mp.average_sensitivity else (torch.sign,)
-        with pytest.raises(mp.ModelpropsError, match="mp.Subject"):
+        with pytest.raises(mp.ModelpropsError, match=r"mp\.Subject"):
             function(*arguments, domain=mp.BooleanCube(3), readout="sign")
