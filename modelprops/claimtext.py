@@ -11,23 +11,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from modelprops.errors import ArgumentError
 
 
-@dataclass(frozen=True)
-class CallText:
+class CallText(NamedTuple):
     """A name with positional and keyword literals: `Tokens(50, 32)`, `noise_stability(rho=0.9)`."""
 
     name: str
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ClaimText:
+class ClaimText(NamedTuple):
     """A parsed claim; `comparison` and `threshold` are None where the text only names a measure."""
 
     measure: str
@@ -80,7 +77,7 @@ def _expression(text: str) -> ast.expr:
 
 def _call(text: str, node: ast.expr) -> CallText:
     if isinstance(node, ast.Name):
-        return CallText(node.id)
+        return CallText(node.id, (), {})
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         _refuse(text, node.col_offset, "a name is expected here, such as average_sensitivity")
     keywords: dict[str, Any] = {}

@@ -8,9 +8,8 @@ from __future__ import annotations
 import glob
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,8 +20,7 @@ PRESETS = ("quick", "standard", "full")
 DEMO = "demo:majority"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """`--modelprops-<name>` and its ini key; `many` options may be repeated (one a line in the ini file)."""
 
     name: str
@@ -95,8 +93,7 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(option.ini, option.help, type="string", default=None)
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(NamedTuple):
     """The options in force, checked."""
 
     enabled: bool

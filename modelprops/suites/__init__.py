@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Suite:
+class Suite(NamedTuple):
     """A suite's name, its modules (paths below this package) and what it is, in a line."""
 
     name: str
