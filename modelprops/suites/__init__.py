@@ -22,6 +22,11 @@ SUITES = (
     Suite("default", ("default.py",), "the configured claims; measures sensitivity, stability and sharpness otherwise"),
     Suite("language-model", ("language_model.py",), "sensitivity and stability of a language model over its tokens"),
     Suite(
+        "hahn-rofin",
+        ("hahn_rofin/suite_theory.py", "hahn_rofin/suite_training.py"),
+        "reference: sensitive functions are hard for Transformers (theory models, five experiments)",
+    ),
+    Suite(
         "noise-stability", ("noise_stability/suite.py",), "reference: noise stability of Transformers, the regulariser"
     ),
 )

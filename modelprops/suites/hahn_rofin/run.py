@@ -1,0 +1,52 @@
+"""Run the whole suite at a preset and keep everything in one JSON document, written after every experiment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from modelprops.suites.findings import Finding, machine
+from modelprops.suites.hahn_rofin import experiments
+from modelprops.suites.hahn_rofin.presets import PRESETS
+from modelprops.suites.hahn_rofin.theory_checks import checks
+from modelprops.training.storage import write_json
+
+
+def run_all(preset_name: str, *, out: Path, only: Iterable[str] = ()) -> dict[str, Any]:
+    """Run checks and experiments (those in `only`, default all); `out` gets `results.json` and the run cache `runs/`.
+
+    Killed, it goes on where it was: a training run resumes from its checkpoint and a finished one is loaded, with the
+    wall time that it took when it ran.
+    """
+    preset, started = PRESETS[preset_name], time.monotonic()
+    data: dict[str, Any] = {
+        "preset": {"name": preset_name, **asdict(preset)},
+        "machine": machine(),
+        "started": time.strftime("%Y-%m-%d %H:%M"),
+        "checks": [{**asdict(row), "holds": row.holds} for row in checks()],
+        "experiments": {},
+    }
+    for name in tuple(only) or experiments.MODULES:
+        begun = time.monotonic()
+        found = experiments.run(name, preset, out / "runs")
+        data["experiments"][name] = {**found, "wall_seconds": time.monotonic() - begun}
+        data["seconds"] = time.monotonic() - started
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "results.json", data)
+    return data
+
+
+def findings(data: Mapping[str, Any]) -> list[Finding]:
+    """The claim-by-claim rows of all experiments in `data`."""
+    return [row for name, part in data["experiments"].items() for row in experiments.MODULES[name].findings(part)]
+
+
+def training_seconds(part: Any) -> float:
+    """Training time of all runs in an experiment's data, whenever they ran."""
+    if isinstance(part, Mapping):
+        own = part.get("seconds", 0.0)
+        return float(own) + sum(training_seconds(value) for value in part.values() if isinstance(value, (list, dict)))
+    return sum(training_seconds(value) for value in part) if isinstance(part, list) else 0.0

@@ -1,0 +1,131 @@
+"""C.5: PARITY with a scratchpad becomes learnable at longer inputs, and its sharpness does not grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import modelprops as mp
+from modelprops.properties.perturbation import perturbed_parameters
+from modelprops.suites.findings import NOT, OUT, PARTLY, REPRODUCED, Finding
+from modelprops.suites.hahn_rofin.intervals import mean_interval, shown, slope
+from modelprops.suites.hahn_rofin.presets import Preset
+from modelprops.suites.hahn_rofin.trained import SIGMA, kept
+from modelprops.training.configuration import Stop, TrainingConfig
+from modelprops.training.loop import TrainingRun, train
+from modelprops.training.scratchpad import ScratchpadParity, with_scratchpad
+
+TITLE = "C.5: scratchpad"
+ACCURACY = 0.999
+LONG = 40
+INPUTS = 256
+
+
+def run(preset: Preset, cache: Path) -> dict[str, Any]:
+    """One encoder-decoder a length and seed."""
+    chosen, rows = preset.scratchpad, []
+    for n in chosen.lengths:
+        for seed in range(chosen.seeds):
+            config = TrainingConfig(
+                ScratchpadParity(n),
+                steps=chosen.steps,
+                learning_rate=preset.encoder.learning_rate,
+                weight_decay=preset.encoder.weight_decay,
+                seed=seed,
+                evaluate_every=250,
+                stop=Stop("accuracy", above=1.0, extra_steps=preset.encoder.extra_steps),
+            )
+            found = train(config, cache=cache, progress=f"scratchpad n={n}")
+            path = cache / config.hash() / f"measured-{preset.directions}.json"
+            rows.append(kept(path, lambda: _measure(found, preset.directions)))  # noqa: B023 (called at once)
+    return {"rows": rows}
+
+
+def _measure(run: TrainingRun, directions: int) -> dict[str, Any]:
+    n = run.config.problem.n
+    subject = mp.Subject(run.model, mp.BooleanCube(n, encoding=_inputs), name=f"scratchpad-{n}")
+    count = sum(weight.numel() for weight in perturbed_parameters(subject).values())
+    inputs = min(INPUTS, 2**n)
+    found = mp.sharpness(
+        subject,
+        radius=SIGMA * count**0.5,
+        inputs=inputs,
+        budget=(directions + (directions + 63) // 64) * inputs,
+        width=1e-12,
+        seed=0,
+    )
+    return {
+        "n": n,
+        "seed": run.config.seed,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "accuracy": run.final["accuracy"],
+        "loss": run.final["loss"],
+        # A mean over steps, as the loss is: |T' - T|^2 sums over the n outputs.
+        "sharpness": {name: 4 * float(getattr(found, name)) / n for name in ("value", "low", "high")},
+    }
+
+
+def _inputs(points: Tensor) -> Tensor:
+    return with_scratchpad((points > 0).to(torch.long))
+
+
+def findings(data: Mapping[str, Any]) -> list[Finding]:
+    """Learnable at long inputs; a flat sharpness; the exact sensitivity of a step is in the theory table (A.12)."""
+    rows = data["rows"]
+    longest = max(row["n"] for row in rows)
+    learned = [row for row in rows if row["accuracy"] is not None and row["accuracy"] > ACCURACY]
+    long = [row for row in rows if row["n"] >= LONG]
+    right = [row for row in learned if row["n"] >= LONG]
+    trend = slope([row["n"] for row in learned], [row["sharpness"]["value"] for row in learned])
+    means = mean_interval([row["sharpness"]["value"] for row in learned])
+    dropped = f"{len(rows) - len(learned)} of {len(rows)} runs discarded (accuracy <= {ACCURACY})"
+    grown = None if trend["value"] is None else trend["value"] * (longest - min(row["n"] for row in rows))
+    flat = grown is not None and (trend["low"] <= 0 or abs(grown) < 0.5 * means["value"])
+    return [
+        Finding(
+            f"With a scratchpad PARITY is learned at n >= {LONG} (it reads its own bits)",
+            "C.5 (Figure 11)",
+            OUT if not long else REPRODUCED if len(right) == len(long) else PARTLY if right else NOT,
+            f"{len(right)} of {len(long)} runs at n >= {LONG}; longest learned: "
+            f"{max((row['n'] for row in learned), default=0)} of {longest}; {dropped}",
+        ),
+        Finding(
+            "Its sharpness does not grow with length",
+            "C.5 (Figure 11)",
+            OUT if grown is None else REPRODUCED if flat else NOT,
+            f"slope a bit {shown(trend)}, mean sharpness a step {shown(means)}",
+        ),
+    ]
+
+
+def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
+    """One row a run."""
+    header = ("n", "seed", "steps", "autoregressive accuracy", "teacher-forced MSE", "sharpness a step")
+    yield (
+        header,
+        [
+            [
+                str(row["n"]),
+                str(row["seed"]),
+                str(row["steps"]),
+                f"{row['accuracy']:.4f}",
+                f"{row['loss']:.2g}",
+                shown(row["sharpness"]),
+            ]
+            for row in data["rows"]
+        ],
+    )
+
+
+def draw(axis: Any, data: Mapping[str, Any]) -> None:
+    """Sharpness against length, learned runs only."""
+    rows = [row for row in data["rows"] if row["accuracy"] > ACCURACY]
+    values = [row["sharpness"]["value"] for row in rows]
+    errors = [[abs(row["sharpness"]["value"] - row["sharpness"][end]) for row in rows] for end in ("low", "high")]
+    axis.errorbar([row["n"] for row in rows], values, errors, fmt="o", capsize=2)
+    axis.set(xlabel="length n", ylabel="sharpness a step", title="PARITY with a scratchpad", ylim=(0, None))
