@@ -101,11 +101,11 @@ def _wide(parameters: dict[str, torch.nn.Parameter]) -> torch.dtype:
 
 def shaped(flat: torch.Tensor, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
     """Return the tensors that a flat vector stands for, by parameter name, on the parameters' devices."""
-    parts, start = {}, 0
-    for name, weight in parameters.items():
-        parts[name] = flat[start : start + weight.numel()].view(weight.shape).to(weight.device)
-        start += weight.numel()
-    return parts
+    pieces = flat.split([weight.numel() for weight in parameters.values()])
+    return {
+        name: piece.view(weight.shape).to(weight.device)
+        for piece, (name, weight) in zip(pieces, parameters.items(), strict=True)
+    }
 
 
 def l2_norm(tensors: dict[str, torch.Tensor] | dict[str, torch.nn.Parameter]) -> float:

@@ -32,7 +32,7 @@ class Search:
     lengths: tuple[int, ...]
     runs: int
     weight_decay: tuple[float, float] = (0.0, 0.4)
-    learning_rate: tuple[float, float] = (5e-4, 2e-3)
+    learning_rate: tuple[float, float] = (1e-4, 5e-4)
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             directions=64,
             initial_lengths=(6, 8, 10),
             draws=30,
-            search=Search((5, 10), runs=30),
-            dynamics=Dynamics(10, (0.0, 0.1, 0.3), seeds=4),
+            search=Search((5, 10), runs=36, learning_rate=(1e-3, 2e-3)),
+            dynamics=Dynamics(10, (0.0, 0.1, 0.3), seeds=3, after=1000),
             generalisation=Generalisation(8, (32, 64, 128), functions=4, seeds=3, tables=6),
             scratchpad=Scratchpad((8, 16, 24, 40), seeds=2),
         ),
@@ -124,7 +124,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             directions=64,
             initial_lengths=(6, 8, 10, 12),
             draws=100,
-            search=Search((5, 10, 15, 20), runs=500, learning_rate=(1e-4, 5e-4)),
+            search=Search((5, 10, 15, 20), runs=500),
             dynamics=Dynamics(25, (0.0, 0.1, 0.2, 0.3), seeds=101, every=100, directions=500, after=15_000),
             generalisation=Generalisation(10, (128, 256, 512), functions=10, seeds=10, tables=100, steps=10_000),
             scratchpad=Scratchpad((4, 39, 74, 109, 144, 215, 320, 512, 742, 1024), seeds=10, steps=10_000),
