@@ -101,7 +101,7 @@ def _wide(parameters: dict[str, torch.nn.Parameter]) -> torch.dtype:
 
 def shaped(flat: torch.Tensor, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
     """Return the tensors that a flat vector stands for, by parameter name, on the parameters' devices."""
-    pieces = flat.split([weight.numel() for weight in parameters.values()])
+    pieces = torch.split(flat, [weight.numel() for weight in parameters.values()])
     return {
         name: piece.view(weight.shape).to(weight.device)
         for piece, (name, weight) in zip(pieces, parameters.items(), strict=True)

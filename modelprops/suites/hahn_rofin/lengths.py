@@ -22,13 +22,16 @@ SIGNIFICANT = 0.01
 
 
 def run(preset: Preset, cache: Path) -> dict[str, Any]:
-    """Every task at every length with every seed."""
-    rows = [
-        measured(configuration(BooleanTask(task, n), preset.encoder, seed), cache, preset.directions)
-        for n in preset.lengths
-        for task in RULES
-        for seed in range(preset.seeds)
-    ]
+    """Every task at every length until `seeds` runs converged, with at most twice as many seeds."""
+    rows: list[Measured] = []
+    for n in preset.lengths:
+        for task in RULES:
+            counted = 0
+            for seed in range(2 * preset.seeds):
+                if counted < preset.seeds:
+                    config = configuration(BooleanTask(task, n), preset.encoder, seed)
+                    rows.append(measured(config, cache, preset.directions))
+                    counted += rows[-1].converged
     return {"rows": [asdict(row) for row in rows]}
 
 
