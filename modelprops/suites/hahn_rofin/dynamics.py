@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 import modelprops as mp
+from modelprops.seeds import derive
 from modelprops.suites.findings import NOT, OUT, PARTLY, REPRODUCED, Finding
 from modelprops.suites.hahn_rofin.intervals import mean_interval, shown
 from modelprops.suites.hahn_rofin.presets import Preset
@@ -39,12 +40,13 @@ class Watch:
     n: int
     every: int
     directions: int
+    seed: int
 
     def measure(self, model: nn.Module, step: int) -> Mapping[str, float]:
         """The three numbers."""
         subject = mp.Subject(model, mp.BooleanCube(self.n, encoding=to_bits))
         return {
-            "sharpness": sharpness_of(subject, self.directions)["value"],
+            "sharpness": sharpness_of(subject, self.directions, derive(self.seed, "watch", step))["value"],
             "blowup": float(np.exp(log_blowups(subject, points_of(subject))).mean()),
             "norm": float(mp.parameter_norm(subject, exclude="positional_encoding").value),
         }
@@ -62,7 +64,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 steps=plain.steps + chosen.after,
                 evaluate_every=chosen.every,
                 stop=Stop("loss", below=LEARNED, extra_steps=chosen.after),
-                observers=(Watch(chosen.n, chosen.every, chosen.directions),),
+                observers=(Watch(chosen.n, chosen.every, chosen.directions, seed),),
             )
             found = train(config, cache=cache, progress=f"dynamics wd={decay:g}")
             curves.append(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import modelprops as mp
 from modelprops.properties.perturbation import perturbed_parameters
+from modelprops.seeds import derive
 from modelprops.suites.findings import NOT, OUT, PARTLY, REPRODUCED, Finding
 from modelprops.suites.hahn_rofin.intervals import mean_interval, shown, slope
 from modelprops.suites.hahn_rofin.presets import Preset
@@ -56,7 +57,7 @@ def _measure(run: TrainingRun, directions: int) -> dict[str, Any]:
         inputs=inputs,
         budget=(directions + (directions + 63) // 64) * inputs,
         width=1e-12,
-        seed=0,
+        seed=derive(0, "directions", run.config.hash()),
     )
     return {
         "n": n,

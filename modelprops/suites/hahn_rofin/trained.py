@@ -18,6 +18,7 @@ from torch import Tensor
 import modelprops as mp
 from modelprops.properties.blowup import magnification, norms_of
 from modelprops.properties.perturbation import perturbed_parameters
+from modelprops.seeds import derive
 from modelprops.suites.hahn_rofin.presets import Encoder
 from modelprops.suites.hahn_rofin.theory_checks import moved_tables, to_bits, violations
 from modelprops.training.configuration import Stop, TrainingConfig
@@ -35,7 +36,7 @@ INPUTS = 2**12
 """Inputs of a measurement where the cube is too large to enumerate."""
 
 RADII = (0.01, 1.0, 100.0)
-VERSION = 1
+VERSION = 2
 _ALL_OF_IT = 1e-12
 
 
@@ -115,8 +116,11 @@ def subject_of(run: TrainingRun) -> mp.Subject:
     return mp.Subject(run.model, mp.BooleanCube(task.n, encoding=to_bits), name=f"{task.name}-{task.n}")
 
 
-def sharpness_of(subject: mp.Subject, directions: int, loss: Any = None) -> dict[str, float]:
-    """Sharpness times 4 with its interval over `directions` fresh directions; over the whole cube where it is small."""
+def sharpness_of(subject: mp.Subject, directions: int, seed: int, loss: Any = None) -> dict[str, float]:
+    """Sharpness times 4 with its interval over `directions` directions; over the whole cube where it is small.
+
+    Give every model and every step a `seed` of its own: means over models then average over directions as well.
+    """
     count = sum(weight.numel() for weight in perturbed_parameters(subject).values())
     n = subject.domain.coordinates
     inputs = 2**n if n <= LARGEST_CUBE else INPUTS
@@ -127,7 +131,7 @@ def sharpness_of(subject: mp.Subject, directions: int, loss: Any = None) -> dict
         inputs=inputs,
         budget=(directions + (directions + 63) // 64) * inputs,
         width=_ALL_OF_IT,
-        seed=0,
+        seed=seed,
     )
     return {name: 4 * float(getattr(found, name)) for name in ("value", "low", "high")}
 
@@ -153,6 +157,7 @@ def _measure(run: TrainingRun, directions: int) -> Measured:
     config, subject = run.config, subject_of(run)
     task = config.problem.task
     logs = log_blowups(subject, points_of(subject))
+    seed = derive(0, "directions", config.hash())
 
     def loss(output: Tensor, points: Tensor) -> Tensor:
         targets: Tensor = task.targets(to_bits(points))
@@ -167,8 +172,8 @@ def _measure(run: TrainingRun, directions: int) -> Measured:
         steps=run.steps,
         seconds=run.seconds,
         loss=run.final["loss"],
-        sharpness=sharpness_of(subject, directions),
-        loss_sharpness=sharpness_of(subject, directions, loss),
+        sharpness=sharpness_of(subject, directions, seed),
+        loss_sharpness=sharpness_of(subject, directions, seed, loss),
         blowup=float(np.exp(2 * logs).mean()),
         log_blowup=float(logs.mean()),
         norm=float(mp.parameter_norm(subject, exclude="positional_encoding").value),
