@@ -290,14 +290,24 @@ def test_statuses_of_generalisation() -> None:
 def test_statuses_of_the_scratchpad() -> None:
     def one(n: int, seed: int, sharpness: float, accuracy: float = 1.0) -> dict[str, Any]:
         ends = {"value": sharpness, "low": sharpness / 2, "high": 2 * sharpness}
-        return {"n": n, "seed": seed, "steps": 1, "seconds": 1.0, "accuracy": accuracy, "loss": 0.0, "sharpness": ends}
+        return {"n": n, "seed": seed, "steps": 1, "seconds": 1.0, "accuracy": accuracy, "loss": 0.0, "sharpness": ends,
+                "step_sensitivity": {"value": 2.0, "low": 1.9, "high": 2.1}}  # fmt: skip
 
     flat = [one(n, seed, 0.2 + 0.001 * seed) for n in (8, 24, 40) for seed in range(2)]
-    assert statuses(scratchpad.findings({"rows": flat})) == [REPRODUCED, REPRODUCED]
+    assert statuses(scratchpad.findings({"rows": flat})) == [REPRODUCED] * 3
     growing = [one(n, seed, 0.01 * n + 0.001 * seed) for n in (8, 24, 40) for seed in range(2)]
-    assert statuses(scratchpad.findings({"rows": growing})) == [REPRODUCED, NOT]
+    assert statuses(scratchpad.findings({"rows": growing})) == [REPRODUCED, REPRODUCED, NOT]
     failed = [one(8, 0, 0.2), one(40, 0, 0.2, accuracy=0.5)]
-    assert statuses(scratchpad.findings({"rows": failed})) == [NOT, OUT]
+    assert statuses(scratchpad.findings({"rows": failed})) == [REPRODUCED, NOT, OUT]
+
+
+def test_a_step_that_is_an_exclusive_or_of_two_bits_has_sensitivity_2() -> None:
+    class Exact(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            bits, written = tokens[:, :5], tokens[:, 5:]
+            return ((bits + written % 2) % 2).float()  # START = 2 counts as 0
+
+    assert scratchpad.step_sensitivities(Exact(), 5, 0) == [2.0] * scratchpad.CONTEXTS
 
 
 def test_a_contradicted_claim_fails_and_one_out_of_reach_skips() -> None:

@@ -24,6 +24,7 @@ TITLE = "C.5: scratchpad"
 ACCURACY = 0.999
 LONG = 40
 INPUTS = 256
+CONTEXTS = 64
 
 
 def run(preset: Preset, cache: Path) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 stop=Stop("accuracy", above=1.0, extra_steps=preset.encoder.extra_steps),
             )
             found = train(config, cache=cache, progress=f"scratchpad n={n}")
-            path = cache / config.hash() / f"measured-{preset.directions}.json"
+            path = cache / config.hash() / f"measured-{preset.directions}-steps.json"
             rows.append(kept(path, lambda: _measure(found, preset.directions)))  # noqa: B023 (called at once)
     return {"rows": rows}
 
@@ -68,7 +69,26 @@ def _measure(run: TrainingRun, directions: int) -> dict[str, Any]:
         "loss": run.final["loss"],
         # A mean over steps, as the loss is: |T' - T|^2 sums over the n outputs.
         "sharpness": {name: 4 * float(getattr(found, name)) / n for name in ("value", "low", "high")},
+        "step_sensitivity": mean_interval(step_sensitivities(run.model, n, run.config.seed)),
     }
+
+
+@torch.no_grad()
+def step_sensitivities(model: torch.nn.Module, n: int, seed: int) -> list[float]:
+    """s of the last step at `CONTEXTS` true contexts, shape (contexts,): flips of all n bits and n - 1 written bits.
+
+    Outputs are 0/1, so s = sum of squared changes. A step that computes y_n = x_n XOR y_(n-1) has s = 2 at any n.
+    """
+    bits = torch.randint(0, 2, (CONTEXTS, n), generator=torch.Generator().manual_seed(derive(seed, "contexts", n)))
+    known = with_scratchpad(bits)
+    places = [*range(n), *range(n + 1, 2 * n)]
+    found = []
+    for context in known:
+        flipped = context.repeat(len(places), 1)
+        flipped[torch.arange(len(places)), places] = 1 - context[places]
+        outputs = model(torch.cat([context[None], flipped]))[:, -1].double()
+        found.append(float(((outputs[1:] - outputs[0]) ** 2).sum()))
+    return found
 
 
 def _inputs(points: Tensor) -> Tensor:
@@ -87,7 +107,15 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     dropped = f"{len(rows) - len(learned)} of {len(rows)} runs discarded (accuracy <= {ACCURACY})"
     grown = None if trend["value"] is None else trend["value"] * (longest - min(row["n"] for row in rows))
     flat = grown is not None and (trend["low"] <= 0 or abs(grown) < 0.5 * means["value"])
+    steps = [row["step_sensitivity"]["value"] for row in learned]
     return [
+        Finding(
+            "A step of a model that learned it is about as sensitive as x_t XOR y_(t-1), s = 2, at any length",
+            "A.12, C.5",
+            OUT if not steps else REPRODUCED if all(1.5 < value < 2.5 for value in steps) else NOT,
+            "mean s of the last step: "
+            + ", ".join(f"{value:.2f} (n = {row['n']})" for row, value in zip(learned, steps, strict=True)),
+        ),
         Finding(
             f"With a scratchpad PARITY is learned at n >= {LONG} (it reads its own bits)",
             "C.5 (Figure 11)",
@@ -106,7 +134,15 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
 
 def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     """One row a run."""
-    header = ("n", "seed", "steps", "autoregressive accuracy", "teacher-forced MSE", "sharpness a step")
+    header = (
+        "n",
+        "seed",
+        "steps",
+        "autoregressive accuracy",
+        "teacher-forced MSE",
+        "sharpness a step",
+        "s of the last step",
+    )
     yield (
         header,
         [
@@ -117,6 +153,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[s
                 f"{row['accuracy']:.4f}",
                 f"{row['loss']:.2g}",
                 shown(row["sharpness"]),
+                shown(row["step_sensitivity"]),
             ]
             for row in data["rows"]
         ],

@@ -56,6 +56,7 @@ def test_scratchpad(preset: Preset, runs: Path) -> None:
     """C.5 (Figure 11): with a scratchpad PARITY is learned at long inputs and its sharpness does not grow.
 
     Sizes: `scratchpad`. Reproduced if every run at n >= 40 has autoregressive accuracy > .999, and the slope of the
-    sharpness a step in n has a 95% interval that reaches 0 or is under half of its mean over the whole range.
+    sharpness a step in n has a 95% interval that reaches 0 or is under half of its mean over the whole range, and
+    the last step's mean sensitivity at true contexts is between 1.5 and 2.5.
     """
     check("scratchpad", preset, runs)
