@@ -160,13 +160,17 @@ def test_what_is_kept_is_made_once_and_made_again_for_another_version(
 def test_a_trained_model_is_measured_in_units_of_pm1_outputs(tmp_path: Path) -> None:
     """FIRST on 3 bits, learned: as_n is 1, both forms of sharpness agree, and no inequality is violated."""
     encoder = Encoder(d_model=16, batch_size=64, steps=600, extra_steps=0)
-    found = trained.measured(trained.configuration(BooleanTask("first", 3), encoder, 0), tmp_path, 32)
+    found = trained.measured(
+        trained.configuration(BooleanTask("first", 3), encoder, 0), tmp_path, replace(TINY, directions=32)
+    )
     assert found.converged
     assert found.sensitivity == pytest.approx(1, abs=0.15)
     assert found.sharpness["value"] == pytest.approx(found.loss_sharpness["value"], rel=0.3)
     assert found.violations == 0
     assert found.blowup >= math.exp(2 * found.log_blowup)
-    again = trained.measured(trained.configuration(BooleanTask("first", 3), encoder, 0), tmp_path, 32)
+    again = trained.measured(
+        trained.configuration(BooleanTask("first", 3), encoder, 0), tmp_path, replace(TINY, directions=32)
+    )
     assert again == found
 
 

@@ -66,7 +66,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 stop=Stop("loss", below=LEARNED, extra_steps=chosen.after),
                 observers=(Watch(chosen.n, chosen.every, chosen.directions, seed),),
             )
-            found = train(config, cache=cache, progress=f"dynamics wd={decay:g}")
+            found = train(config, cache=cache, device=preset.device, progress=f"dynamics wd={decay:g}")
             curves.append(
                 {
                     "weight_decay": decay,

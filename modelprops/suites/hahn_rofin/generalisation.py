@@ -52,7 +52,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                     fitted += [("learned", learned, seed), ("random", random, seed)]
         for kind, table, seed in fitted[: 2 * chosen.tables]:
             whole = configuration(BooleanTask("table", chosen.n, table=table), preset.encoder, seed)
-            found_whole = measured(whole, cache, preset.directions)
+            found_whole = measured(whole, cache, preset)
             tables.append({"size": size, "kind": kind, **asdict(found_whole)})
     return {"n": chosen.n, "extrapolations": extrapolations, "tables": tables}
 
@@ -66,14 +66,15 @@ def _restricted(preset: Preset, function: int, size: int, seed: int, cache: Path
         steps=chosen.steps,
         stop=Stop("train_set_loss", below=1e-3),
     )
-    return train(config, cache=cache, progress=f"random function {function}, {size} strings")
+    return train(config, cache=cache, device=preset.device, progress=f"random function {function}, {size} strings")
 
 
 def extrapolation(run: TrainingRun) -> tuple[str, bool]:
     """The thresholded table of a model over the whole cube, and whether it has every training string right."""
     problem = run.config.problem
+    device = next(run.model.parameters()).device
     with torch.no_grad():
-        values = (run.model(all_bits(problem.task.n)) > 0.5).long()
+        values = (run.model(all_bits(problem.task.n).to(device)).cpu() > 0.5).long()
     known = problem.training_inputs()
     fits = bool((values[row_numbers(known)] == problem.task.targets(known)).all())
     return "".join(map(str, values.tolist())), fits

@@ -30,7 +30,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
             for seed in range(2 * preset.seeds):
                 if counted < preset.seeds:
                     config = configuration(BooleanTask(task, n), preset.encoder, seed)
-                    rows.append(measured(config, cache, preset.directions))
+                    rows.append(measured(config, cache, preset))
                     counted += rows[-1].converged
     return {"rows": [asdict(row) for row in rows]}
 

@@ -76,7 +76,7 @@ class Preset:
     """Sizes of one preset; None leaves an experiment out.
 
     `lengths` and `seeds`: C.1. `directions`: draws of a sharpness. `draws`: random models for each initialisation and
-    length `initial_lengths`, and noise draws of the handcrafted model's table.
+    length `initial_lengths`, and noise draws of the handcrafted model's table. `device`: where models are trained.
     """
 
     encoder: Encoder
@@ -89,6 +89,7 @@ class Preset:
     dynamics: Dynamics
     generalisation: Generalisation
     scratchpad: Scratchpad
+    device: str = "cpu"
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from modelprops.suites.hahn_rofin.theory_checks import checks
 from modelprops.training.storage import write_json
 
 
-def run_all(preset_name: str, *, out: Path, only: Iterable[str] = ()) -> dict[str, Any]:
+def run_all(preset_name: str, *, out: Path, only: Iterable[str] = (), device: str = "cpu") -> dict[str, Any]:
     """Run checks and experiments (those in `only`, default all); `out` gets `results.json` and the run cache `runs/`.
 
     Killed, it goes on where it was: a training run resumes from its checkpoint and a finished one is loaded, with the
     wall time that it took when it ran.
     """
-    preset, started = PRESETS[preset_name], time.monotonic()
+    preset, started = replace(PRESETS[preset_name], device=device), time.monotonic()
     data: dict[str, Any] = {
         "preset": {"name": preset_name, **asdict(preset)},
-        "machine": machine(),
+        "machine": {**machine(), "device": device},
         "started": time.strftime("%Y-%m-%d %H:%M"),
         "checks": [{**asdict(row), "holds": row.holds} for row in checks()],
         "experiments": {},

@@ -41,7 +41,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 evaluate_every=250,
                 stop=Stop("accuracy", above=1.0, extra_steps=preset.encoder.extra_steps),
             )
-            found = train(config, cache=cache, progress=f"scratchpad n={n}")
+            found = train(config, cache=cache, device=preset.device, progress=f"scratchpad n={n}")
             path = cache / config.hash() / f"measured-{preset.directions}-steps.json"
             rows.append(kept(path, lambda: _measure(found, preset.directions)))  # noqa: B023 (called at once)
     return {"rows": rows}
@@ -80,7 +80,7 @@ def step_sensitivities(model: torch.nn.Module, n: int, seed: int) -> list[float]
     Outputs are 0/1, so s = sum of squared changes. A step that computes y_n = x_n XOR y_(n-1) has s = 2 at any n.
     """
     bits = torch.randint(0, 2, (CONTEXTS, n), generator=torch.Generator().manual_seed(derive(seed, "contexts", n)))
-    known = with_scratchpad(bits)
+    known = with_scratchpad(bits).to(next(model.parameters(), torch.empty(0)).device)
     places = [*range(n), *range(n + 1, 2 * n)]
     found = []
     for context in known:

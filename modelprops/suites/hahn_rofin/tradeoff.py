@@ -42,7 +42,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 measured(
                     configuration(BooleanTask(task, n), preset.encoder, seed, weight_decay=decay, learning_rate=rate),
                     cache,
-                    preset.directions,
+                    preset,
                 )
                 for task in TASKS
             ]

@@ -19,7 +19,7 @@ import modelprops as mp
 from modelprops.properties.blowup import magnification, norms_of
 from modelprops.properties.perturbation import perturbed_parameters
 from modelprops.seeds import derive
-from modelprops.suites.hahn_rofin.presets import Encoder
+from modelprops.suites.hahn_rofin.presets import Encoder, Preset
 from modelprops.suites.hahn_rofin.theory_checks import moved_tables, to_bits, violations
 from modelprops.training.configuration import Stop, TrainingConfig
 from modelprops.training.loop import TrainingRun, train
@@ -92,9 +92,10 @@ def configuration(
     )
 
 
-def measured(config: TrainingConfig, cache: Path, directions: int) -> Measured:
+def measured(config: TrainingConfig, cache: Path, preset: Preset) -> Measured:
     """Train (or load) the run and measure it (or load what was measured)."""
-    run = train(config, cache=cache, progress=f"{config.problem.task.name} n={config.problem.task.n}")
+    task, directions = config.problem.task, preset.directions
+    run = train(config, cache=cache, device=preset.device, progress=f"{task.name} n={task.n}")
     values = kept(cache / config.hash() / f"measured-{directions}.json", lambda: asdict(_measure(run, directions)))
     return Measured(**values)
 
