@@ -31,12 +31,16 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of the claim-by-claim table; `status` is one of the four constants above."""
+    """One row of the claim-by-claim table; `status` is one of the four constants above.
+
+    `doubtful`: the package's own report does not bear the claim out either, so that a contradiction is no surprise.
+    """
 
     claim: str
     source: str
     status: str
     evidence: str
+    doubtful: bool = False
 
 
 def machine() -> Mapping[str, Any]:

@@ -43,9 +43,6 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     ratios = {n: ratio for n in sorted({row.n for row in rows}) if n >= FROM and (ratio := _ratio(counted, n))}
     slopes = {task: _slope(counted, task) for task in RULES}
     parity = slopes["parity"]
-    others = [abs(found["value"]) for task, found in slopes.items() if task != "parity" and found["value"] is not None]
-    rising = parity["value"] is not None and parity["value"] > 0 and parity["p_value"] < SIGNIFICANT
-    flat = bool(others) and parity["value"] is not None and 5 * max(others) < parity["value"]
     above = [ratio > RATIO for ratio in ratios.values()]
     return [
         Finding(
@@ -65,12 +62,27 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "Sharpness of PARITY grows with length, that of the others does not (slopes under a fifth)",
             "C.1 (Figure 1)",
-            OUT if parity["value"] is None else REPRODUCED if rising and flat else PARTLY if rising else NOT,
+            _slope_status(slopes),
             "slope a bit: "
             + ", ".join(f"{task} {shown(found)}" for task, found in slopes.items())
-            + (f"; p = {parity['p_value']:.2g} for PARITY" if parity["p_value"] is not None else ""),
+            + (f"; p = {parity['p_value']:.2g} for PARITY" if parity["p_value"] is not None else "")
+            + ("; an interval on both sides of 0 decides nothing at this size" if _undecided(parity) else ""),
         ),
     ]
+
+
+def _slope_status(slopes: Mapping[str, Mapping[str, Any]]) -> str:
+    parity = slopes["parity"]
+    if parity["value"] is None or _undecided(parity):
+        return OUT
+    if parity["value"] < 0:
+        return NOT
+    others = [abs(found["value"]) for task, found in slopes.items() if task != "parity" and found["value"] is not None]
+    return REPRODUCED if parity["p_value"] < SIGNIFICANT and 5 * max(others, default=0) < parity["value"] else PARTLY
+
+
+def _undecided(found: Mapping[str, Any]) -> bool:
+    return found["value"] is not None and found["low"] <= 0 <= found["high"]
 
 
 def _ratio(rows: Sequence[Measured], n: int) -> float | None:
