@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 from modelprops.errors import LoadError
 from modelprops.suites.noise_stability.findings import findings
 from modelprops.suites.noise_stability.language import overlaps
+
+MOST_COLUMNS = 3
+"""Panels of a figure beside each other."""
 
 
 def markdown(data: Mapping[str, Any]) -> str:
@@ -31,8 +35,13 @@ def write_figures(data: Mapping[str, Any], out: Path) -> list[Path]:
     for name, draw in (("influence", _draw_influence), ("tails", _draw_tails), ("steps", _draw_steps)):
         count = len(data["experiments"] if name == "steps" else data["models"])
         if count:
-            figure, axes = plt.subplots(1, count, figsize=(5 * count, 3.8), squeeze=False, layout="constrained")
-            draw(axes[0], data)
+            columns = min(count, MOST_COLUMNS)
+            lines = math.ceil(count / columns)
+            size = (5 * columns, 3.8 * lines)
+            figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+            for spare in axes.flat[count:]:
+                spare.set_visible(False)
+            draw(axes.flat[:count], data)
             figure.savefig(out / f"{name}.png", dpi=110)
             plt.close(figure)
             written.append(out / f"{name}.png")
