@@ -29,6 +29,7 @@ from modelprops.suites.noise_stability.language import (
     position_bias,
     sink_correlation,
 )
+from modelprops.suites.noise_stability.marked import junta_bounds, marked_positions
 from modelprops.suites.noise_stability.median_split import functions_of
 from modelprops.suites.noise_stability.presets import PRESETS
 from modelprops.suites.noise_stability.render import markdown, write_figures
@@ -246,6 +247,39 @@ def test_discouraging_reaches_99_percent_first_in_four_of_five_seeds() -> None:
     assert faster >= 4
 
 
+def test_marked_positions_have_the_distribution_of_the_influence() -> None:
+    """Parity of positions 0, 1, 2 of 8: they have one influence, the others none."""
+
+    def product(points: torch.Tensor) -> torch.Tensor:
+        return 1 - 2 * (points[:, :3].sum(1) % 2).double()
+
+    subject = mp.Subject(product, mp.Tokens(2, 8), range=(-1, 1))
+    counts = marked_positions(subject, budget=4000, seed=0, level=0.01)
+    # 2,000 pairs, each at one of 8 positions and redrawn to the other value half of the time: 125 a position +- 11.
+    assert counts[3:].sum() == 0
+    assert counts[:3] == pytest.approx([125] * 3, abs=70)
+    assert junta_bounds(counts, 0.9, 0.01) == (3, 3)
+
+
+def test_junta_bounds_of_extreme_counts() -> None:
+    assert junta_bounds(np.array([200, 0, 0, 0]), 0.9, 0.01) == (1, 1)
+    assert junta_bounds(np.zeros(5, dtype=np.int64), 0.9, 0.01) == (1, 5)
+    assert junta_bounds(np.full(20, 100), 0.9, 0.01)[0] == 18
+    with pytest.raises(mp.ArgumentError, match="share"):
+        junta_bounds(np.array([1, 2]), 1.0, 0.01)
+
+
+def test_junta_bounds_miss_no_more_often_than_stated() -> None:
+    """10 of 40 positions hold exactly 90%: more than 32 of 1,000 misses at a level of .01 have chance below 1e-6."""
+    weights = np.concatenate([np.full(10, 0.09), np.full(30, 0.1 / 30)])
+    draws = np.random.default_rng(0).multinomial(150, weights, size=1000)
+    misses = 0
+    for counts in draws:
+        least, greatest = junta_bounds(counts, 0.9, 0.01)
+        misses += not least <= 10 <= greatest
+    assert misses <= 32
+
+
 def interval(low: float, high: float) -> dict[str, float]:
     return {"value": (low + high) / 2, "low": low, "high": high}
 
@@ -264,7 +298,7 @@ def test_the_tail_comparison_is_decided_by_certified_ends(
 ) -> None:
     ends = {name: interval(0.0, 0.1) for name in ("best", "best / variance")}
     ends |= {"stability": interval(*stability), "sensitivity": interval(*sensitivity)}
-    function = {"readout": "f", "tail": ends, "junta": {"low": 3.0, "high": 9.0}, "bias": None}
+    function = {"readout": "f", "tail": ends, "junta": {"low": 3, "high": 9, "marked": [50, 50]}, "bias": None}
     first, second = rows.model_findings({"model": "m", "measure": "u", "functions": [function]})
     assert first.status == status
     assert second.status == rows.REPRODUCED

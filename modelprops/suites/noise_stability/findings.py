@@ -73,7 +73,7 @@ def function_rows(model: Mapping[str, Any], function: Mapping[str, Any]) -> list
             f"{name}: few tokens carry 90% of the influence (at most {FEW})",
             "Figure 1, C1",
             REPRODUCED if junta["high"] <= FEW else NOT if junta["low"] > FEW else OUT,
-            f"certified between {junta['low']:.0f} and {junta['high']:.0f}"
+            f"certified between {junta['low']:.0f} and {junta['high']:.0f} from {sum(junta['marked'])} marked pairs"
             + (f", estimated {bias['smallest_count']}" if bias else "")
             + f" ({model['measure']})",
         ),

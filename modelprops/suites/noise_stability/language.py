@@ -29,7 +29,7 @@ from modelprops.domains import generator_of
 from modelprops.errors import ArgumentError, LoadError
 from modelprops.estimate import Array
 from modelprops.inference.sequential import bounds, collect
-from modelprops.properties.junta import counts
+from modelprops.suites.noise_stability.marked import junta_bounds, marked_positions
 from modelprops.suites.noise_stability.median_split import functions_of
 
 DEGREE = 15
@@ -219,16 +219,20 @@ def language_findings(
 
 
 def function_findings(subject: mp.Subject, *, budget: int, contexts: int, seed: int) -> dict[str, Any]:
-    """Tail table, influences, junta count and position bias of one f."""
+    """Tail table, influences, junta count and position bias of one f.
+
+    The junta count is certified from the pairs of the sensitivity column.
+    """
     table = tail_table(subject, budget=budget, seed=seed)
     spend = contexts * (1 + subject.domain.coordinates)
     influence = mp.influences(subject, budget=spend, width=ENOUGH, seed=seed)
-    values, low, high = (np.asarray(part) for part in (influence.value, influence.low, influence.high))
-    fewest, most = counts(low, high, MASS)
+    values, level = np.asarray(influence.value), 1 - influence.confidence
+    marked = marked_positions(subject, budget=budget, seed=seed, level=level)
+    fewest, most = junta_bounds(marked, MASS, level)
     return {
         "tail": {column: estimate.to_dict() for column, estimate in table.items()},
         "influences": influence.to_dict(),
-        "junta": {"low": float(fewest), "high": float(most), "mass": MASS},
+        "junta": {"low": fewest, "high": most, "mass": MASS, "marked": marked.tolist()},
         "bias": vars(position_bias(values)) if values.sum() > 0 else None,
     }
 
