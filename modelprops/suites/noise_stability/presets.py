@@ -14,7 +14,8 @@ class Preset:
     `moduli`: (modulus, limit) of modular addition, `seeds` runs an arm; `transformer`: (modulus, limit, seeds) of it
     with the one-layer Transformer, or None. `parity_bits` bits for noisy sparse parity; `parity_steps` and `text_steps`
     of 0 leave those experiments out. `tail_budget`, `repeat_budget` and `contexts`: (encoder, language model), of a
-    tail column, of the same with another seed (0: left out), and of the influences.
+    tail column, of the same with another seed (0: left out), and of the influences. `standard` stops the Transformer at
+    600 steps and 3 seeds: a step takes 20 ms on a CPU, 40 ms with a regulariser.
     """
 
     seeds: int
