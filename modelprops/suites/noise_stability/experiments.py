@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from modelprops.errors import ArgumentError
-from modelprops.suites.noise_stability.presets import Preset
+from modelprops.suites.noise_stability.presets import PRESETS, Preset
 from modelprops.training import (
     EmbeddingSum,
     ModularAddition,
@@ -50,7 +50,10 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem, its optimiser and its threshold on the validation metric (`above` for accuracy, `below` for loss)."""
+    """A problem, its optimiser and its threshold on the validation metric (`above` for accuracy, `below` for loss).
+
+    `seeds`: runs an arm where they differ from the preset's.
+    """
 
     name: str
     problem: Any
@@ -61,6 +64,7 @@ class Experiment:
     evaluate_every: int
     above: float | None = None
     below: float | None = None
+    seeds: int | None = None
 
     @property
     def metric(self) -> str:
@@ -134,15 +138,28 @@ def arms(gamma: float, rho: float, vocabulary: int, *, all_controls: bool, decay
     )
 
 
-def modular_addition(modulus: int, steps: int, *, transformer: bool = False) -> Experiment:
-    """Set-up (c) of spec C5: x^2 network, H = 128, half of the pairs, full batch, AdamW(.9, .98), weight decay 1."""
-    network = (
-        SmallTransformer(d_model=128, mlp_width=512, normalise=False) if transformer else EmbeddingSum(128, "square")
-    )
-    problem = ModularAddition(modulus, train_fraction=0.3 if transformer else 0.5, network=network)
-    name = f"modular addition, K = {modulus}" + (", Transformer" if transformer else "")
-    chosen = arms(*MODULAR, modulus, all_controls=not transformer, decay=1.0)
-    return Experiment(name, problem, chosen, steps, 1e-3 if transformer else 0.01, 1.0, 20, above=ACCURACY)
+def modular_addition(modulus: int, steps: int) -> Experiment:
+    """Set-up (c) of spec C5: x^2 network, H = 128, half of the pairs, full batch, AdamW(.9, .98), weight decay 1.
+
+    All controls at K = 31, elsewhere both directions alone.
+    """
+    problem = ModularAddition(modulus, train_fraction=0.5, network=EmbeddingSum(128, "square"))
+    chosen = arms(*MODULAR, modulus, all_controls=modulus == 31, decay=1.0)
+    return Experiment(f"modular addition, K = {modulus}", problem, chosen, steps, 0.01, 1.0, 20, above=ACCURACY)
+
+
+def modular_transformer(modulus: int, steps: int, seeds: int) -> Experiment:
+    """Modular addition with one layer, 4 heads, no LayerNorm, learning rate 1e-3, weight decay 1.
+
+    From K = 100 on the sizes usual for K = 113 (d = 128, MLP 512, 30% of the pairs: spec C3), below it those of spec C5
+    (d): d = 64, MLP 256, 60%.
+    """
+    width, share = (128, 0.3) if modulus >= 100 else (64, 0.6)
+    network = SmallTransformer(d_model=width, mlp_width=4 * width, normalise=False)
+    problem = ModularAddition(modulus, train_fraction=share, network=network)
+    chosen = arms(*MODULAR, modulus, all_controls=False, decay=1.0)
+    name = f"modular addition, K = {modulus}, Transformer"
+    return Experiment(name, problem, chosen, steps, 1e-3, 1.0, 20, above=ACCURACY, seeds=seeds)
 
 
 def sparse_parity(steps: int, bits: int = 20) -> Experiment:
@@ -152,21 +169,29 @@ def sparse_parity(steps: int, bits: int = 20) -> Experiment:
     return Experiment(f"noisy sparse parity, 3 of {bits}", problem, chosen, steps, 1e-3, 0.1, 50, above=ACCURACY)
 
 
-def next_token(steps: int) -> Experiment:
-    """Next-token prediction on the prose of `pydoc_data.topics`, 500 symbols, 4 layers, d = 30, 1,000 windows."""
+def next_token(steps: int, text: Path | None = None) -> Experiment:
+    """Next-token prediction on `text` or the prose of `pydoc_data.topics`: 500 symbols, 4 layers, d = 30.
+
+    1,000 windows of 32 tokens. Raises `LoadError` if `text` cannot be read.
+    """
     problem = NextToken(length=32, batch_size=8, validation_items=64)
+    if text is not None:
+        problem = replace(problem, source=str(text))
     chosen = arms(*PARITY, problem.vocabulary, all_controls=False, decay=0.1)
-    return Experiment("next token, Python topics", problem, chosen, steps, 3e-3, 0.1, 20, below=TEXT_LOSS)
+    name = f"next token, {'Python topics' if text is None else text.name}"
+    return Experiment(name, problem, chosen, steps, 3e-3, 0.1, 20, below=TEXT_LOSS)
 
 
-def experiments(preset: Preset) -> tuple[Experiment, ...]:
-    """The experiments of a preset."""
+def experiments(preset: Preset, text: Path | None = None) -> tuple[Experiment, ...]:
+    """The experiments of a preset, and next-token prediction on `text` as well (at `standard` where it has none)."""
     found = [next_token(preset.text_steps)] if preset.text_steps else []
-    found += [modular_addition(modulus, preset.modular_steps) for modulus in preset.moduli]
+    if text is not None:
+        found.append(next_token(preset.text_steps or PRESETS["standard"].text_steps, text))
+    found += [modular_addition(*sizes) for sizes in preset.moduli]
     if preset.parity_steps:
         found.append(sparse_parity(preset.parity_steps, preset.parity_bits))
     if preset.transformer:
-        found.append(modular_addition(113, preset.modular_steps, transformer=True))
+        found.append(modular_transformer(*preset.transformer))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelprops.suites.noise_stability.language import stability_is_smaller
+from modelprops.suites.noise_stability.language import is_below, overlaps
 
 REPRODUCED, PARTLY, NOT, OUT = "reproduced", "partly", "not reproduced", "out of reach here"
 FASTER = 0.85
@@ -56,33 +56,30 @@ def theory_finding(checks: Sequence[Mapping[str, Any]]) -> Finding:
 
 
 def model_findings(model: Mapping[str, Any]) -> list[Finding]:
-    """Table 1's comparison and Figure 1's concentration for one model.
+    """The rows of each f of a model; the first f is the one fixed beforehand, the model's own readout comes after."""
+    return [row for function in model["functions"] for row in function_rows(model, function)]
+
+
+def function_rows(model: Mapping[str, Any], function: Mapping[str, Any]) -> list[Finding]:
+    """Table 1's comparison, its repeat with another seed, and Figure 1's concentration for one f.
 
     Where certified intervals do not decide, the claim is out of reach at that budget; what rests on point estimates
     alone is never more than partly reproduced.
     """
-    name, table, junta, bias = model["model"], model["tail"], model["junta"], model["bias"]
-    first, second = table["stability"], table["sensitivity"]
-    smaller = stability_is_smaller(table)
-    larger = second["high"] < first["value"]
+    name, junta, bias = f"{model['model']}, f = {function['readout']}", function["junta"], function["bias"]
     rows = [
-        Finding(
-            f"{name}: the stability bound on the tail at 15 is below the sensitivity bound",
-            "Table 1, C2, B9",
-            REPRODUCED if smaller else NOT if larger else OUT,
-            f"sensitivity {_interval(second)}, stability {first['value']:.3g} (certified <= {first['high']:.3g}), "
-            f"programme <= {table['best']['high']:.3g}, relative to Var f <= {table['best / variance']['high']:.3g}"
-            + ("" if smaller or larger else "; the intervals do not separate the columns at this budget"),
-        ),
+        tail_row(name, function["tail"]),
         Finding(
             f"{name}: few tokens carry 90% of the influence (at most {FEW})",
             "Figure 1, C1",
             REPRODUCED if junta["high"] <= FEW else NOT if junta["low"] > FEW else OUT,
-            f"certified between {junta['low']:.0f} and {junta['high']:.0f}"
+            f"certified between {junta['low']:.0f} and {junta['high']:.0f} from {sum(junta['marked'])} marked pairs"
             + (f", estimated {bias['smallest_count']}" if bias else "")
             + f" ({model['measure']})",
         ),
     ]
+    if repeat := function.get("repeat"):
+        rows.insert(1, repeat_row(name, function["tail"], repeat))
     if bias is not None:
         rows.append(
             Finding(
@@ -93,7 +90,7 @@ def model_findings(model: Mapping[str, Any]) -> list[Finding]:
                 f"{bias['largest']} (point estimates)",
             )
         )
-    if sink := model.get("sink"):
+    if sink := function.get("sink"):
         rows.append(
             Finding(
                 f"{name}: influence follows attention mass (a hypothesis of this project)",
@@ -104,6 +101,32 @@ def model_findings(model: Mapping[str, Any]) -> list[Finding]:
             )
         )
     return rows
+
+
+def tail_row(name: str, table: Mapping[str, Any]) -> Finding:
+    """Table 1: decided where the intervals of the two columns are disjoint."""
+    smaller, larger = is_below(table, "stability", "sensitivity"), is_below(table, "sensitivity", "stability")
+    return Finding(
+        f"{name}: the stability bound on the tail at 15 is below the sensitivity bound",
+        "Table 1, C2, B9",
+        REPRODUCED if smaller else NOT if larger else OUT,
+        f"sensitivity {_interval(table['sensitivity'])}, stability {_interval(table['stability'])}, "
+        f"programme <= {float(table['best']['high']):.3g}, "
+        f"relative to Var f <= {float(table['best / variance']['high']):.3g}"
+        + ("" if smaller or larger else "; the intervals do not separate the columns at this budget"),
+    )
+
+
+def repeat_row(name: str, table: Mapping[str, Any], repeat: Mapping[str, Any]) -> Finding:
+    """The tail table with another seed: every column's two intervals must overlap."""
+    apart = [column for column in table if not overlaps(table[column], repeat["tail"][column])]
+    return Finding(
+        f"{name}: the tail table comes out the same with another seed, within its intervals",
+        "D4",
+        NOT if apart else REPRODUCED,
+        f"{len(table) - len(apart)} of {len(table)} columns overlap with those of seed {repeat['seed']}"
+        + (f"; apart: {', '.join(apart)}" if apart else ""),
+    )
 
 
 def experiment_findings(experiment: Mapping[str, Any]) -> list[Finding]:
@@ -140,4 +163,5 @@ def speed_status(experiment: Mapping[str, Any], comparison: Mapping[str, Any]) -
 
 
 def _interval(estimate: Mapping[str, Any]) -> str:
-    return f"{estimate['value']:.3g} [{estimate['low']:.3g}, {estimate['high']:.3g}]"
+    value, low, high = (float(estimate[key]) for key in ("value", "low", "high"))
+    return f"{value:.3g} [{low:.3g}, {high:.3g}]"

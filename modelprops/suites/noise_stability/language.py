@@ -1,6 +1,7 @@
 """Language models over independent uniform tokens: spectral tail, influence by position, junta count, attention sink.
 
-Every number of a model belongs to one f (a bounded readout) and one product measure, both stored with it (spec D0).
+Every number of a model belongs to one f (`median_split`; the model's own readout beside it) and one product measure,
+both stored with it (spec D0).
 Architectures on your machine or the Hub, one line each (nothing else goes online):
 
     language_findings(mp.load("hf:gpt2", domain="Tokens(50257, 64)"), ...)
@@ -27,10 +28,18 @@ from modelprops import pretrained
 from modelprops.domains import generator_of
 from modelprops.errors import ArgumentError, LoadError
 from modelprops.estimate import Array
-from modelprops.properties.junta import counts
+from modelprops.inference.sequential import bounds, collect
+from modelprops.suites.noise_stability.marked import junta_bounds, marked_positions
+from modelprops.suites.noise_stability.median_split import functions_of
 
 DEGREE = 15
 """The degree of the paper's Table 1."""
+
+RHOS = (0.95, 0.8, 0.5)
+"""1 - rho^15 is .54, .96 and 1: nearer to 1 the bound tends to the sensitivity bound and the noise grows (spec D3)."""
+
+ENOUGH = 1e-9
+"""A width that is never reached: the whole budget is spent."""
 
 MASS = 0.9
 SINK_INPUTS = 8
@@ -92,24 +101,43 @@ def at_length(subject: mp.Subject, length: int) -> mp.Subject:
 def tail_table(subject: mp.Subject, *, budget: int, seed: int, degree: int = DEGREE) -> dict[str, mp.Estimate]:
     """Upper bounds on W^{>=degree} of one f and measure: both columns of the paper's Table 1 and the tighter programme.
 
-    `"sensitivity"` is I[f]/k with its two-sided interval; `"stability"`, min over rho of gap/(1 - rho^k), and `"best"`,
-    the linear programme over levels, have their certified bound in `high`; `"best / variance"` is relative to Var f.
-    Each spends `budget` forward passes.
+    `"sensitivity"` is I[f]/k and `"stability"` min over `RHOS` of gap/(1 - rho^k), each with the two-sided interval of
+    that bound; `"best"`, the linear programme over levels, and `"best / variance"`, relative to Var f, have the
+    interval of the tail itself. Each spends `budget` forward passes, the last three the same ones. I[f] rests on one
+    neighbour an input (spec D1): a unit has range n/2 however many it averages, so more units beat better ones.
     """
 
     def tail(method: str, relative: str | None = None) -> mp.Estimate:
         return mp.spectral_tail(
-            subject, degree=degree, method=method, relative=relative, budget=budget, width=1e-9, seed=seed
+            subject, degree=degree, method=method, rhos=RHOS, relative=relative, budget=budget, width=ENOUGH, seed=seed
         )
 
-    total = mp.average_sensitivity(subject, budget=budget, width=1e-9, seed=seed)
+    total = mp.average_sensitivity(subject, neighbours=1, budget=budget, width=ENOUGH, seed=seed)
     column = replace(total, value=total.value / degree, low=total.low / degree, high=total.high / degree)
+    stability = tail("stability")
+    least = least_stability_bound(subject, budget=budget, seed=seed, degree=degree, level=1 - stability.confidence)
     return {
         "sensitivity": column,
-        "stability": tail("stability"),
+        "stability": replace(stability, low=least),
         "best": tail("best"),
         "best / variance": tail("best", "variance"),
     }
+
+
+def least_stability_bound(subject: mp.Subject, *, budget: int, seed: int, degree: int, level: float) -> float:
+    """Lower end of min over `RHOS` of gap/(1 - rho^degree), from the units that `spectral_tail` draws."""
+    plan = mp.spectral_tail.planned(subject, {"degree": degree, "method": "stability", "rhos": RHOS})
+    assert plan.design is not None
+    design = replace(plan.design, combine=None)
+    sample, _ = collect(design, width=ENOUGH, level=level, budget=budget, seed=seed)
+    gaps = np.asarray(bounds(design, sample, level).low)[: len(RHOS)]
+    return float((gaps / (1 - np.array(sorted(RHOS, reverse=True)) ** degree)).min())
+
+
+def overlaps(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two intervals have a point in common."""
+    lows, highs = ([float(row[end]) for row in (first, second)] for end in ("low", "high"))
+    return max(lows) <= min(highs)
 
 
 def position_bias(influence: Array) -> PositionBias:
@@ -159,37 +187,56 @@ def sink_correlation(received: Array, influence: Array, free: list[int]) -> Sink
     return SinkCorrelation(float(result.statistic), float(result.pvalue), float(received[0]))
 
 
-def language_findings(subject: mp.Subject, *, budget: int, contexts: int, seed: int = 0) -> dict[str, Any]:
-    """Everything of this module for one model, as plain JSON types.
+def language_findings(
+    subject: mp.Subject, *, budget: int, contexts: int, seed: int = 0, repeat_budget: int = 0
+) -> dict[str, Any]:
+    """Everything of this module for one model and each of its `functions_of`, as plain JSON types.
 
     `budget`: forward passes for a column of the tail table; `contexts`: inputs for the influences, each with all its
-    neighbours.
+    neighbours; `repeat_budget`: forward passes for a column with seed + 1, 0 to leave the second table out.
     """
     domain: Any = subject.domain
     free = [place for place in range(domain.length) if place not in domain.frozen]
-    table = tail_table(subject, budget=budget, seed=seed)
-    spend = contexts * (1 + len(free))
-    influence = mp.influences(subject, budget=spend, width=1e-9, seed=seed)
-    values, low, high = (np.asarray(part) for part in (influence.value, influence.low, influence.high))
-    fewest, most = counts(low, high, MASS)
-    found = {
+    received = attention_received(subject, inputs=SINK_INPUTS, seed=seed)
+    found: dict[str, Any] = {
         "model": subject.name,
-        "readout": subject.readout.name,
         "measure": f"independent uniform tokens, {len(free)} free positions of {domain.length}",
         "positions": free,
         "degree": DEGREE,
-        "tail": {name: estimate.to_dict() for name, estimate in table.items()},
-        "influences": influence.to_dict(),
-        "junta": {"low": float(fewest), "high": float(most), "mass": MASS},
-        "bias": vars(position_bias(values)) if values.sum() > 0 else None,
+        "attention": None if received is None else received.tolist(),
+        "functions": [],
     }
-    received = attention_received(subject, inputs=SINK_INPUTS, seed=seed)
-    if received is not None and np.ptp(values) > 0:
-        found["attention"] = received.tolist()
-        found["sink"] = vars(sink_correlation(received, values, free))
+    for name, function in functions_of(subject).items():
+        row = function_findings(function, budget=budget, contexts=contexts, seed=seed)
+        if repeat_budget:
+            again = tail_table(function, budget=repeat_budget, seed=seed + 1)
+            row["repeat"] = {"seed": seed + 1, "tail": {column: each.to_dict() for column, each in again.items()}}
+        values = np.asarray(row["influences"]["value"])
+        if received is not None and np.ptp(values) > 0:
+            row["sink"] = vars(sink_correlation(received, values, free))
+        found["functions"].append({"readout": name, **row})
     return found
 
 
-def stability_is_smaller(table: Mapping[str, Any]) -> bool:
-    """Whether the certified stability bound is below the *lower* end of the sensitivity bound (spec C2's criterion)."""
-    return bool(table["stability"]["high"] < table["sensitivity"]["low"])
+def function_findings(subject: mp.Subject, *, budget: int, contexts: int, seed: int) -> dict[str, Any]:
+    """Tail table, influences, junta count and position bias of one f.
+
+    The junta count is certified from the pairs of the sensitivity column.
+    """
+    table = tail_table(subject, budget=budget, seed=seed)
+    spend = contexts * (1 + subject.domain.coordinates)
+    influence = mp.influences(subject, budget=spend, width=ENOUGH, seed=seed)
+    values, level = np.asarray(influence.value), 1 - influence.confidence
+    marked = marked_positions(subject, budget=budget, seed=seed, level=level)
+    fewest, most = junta_bounds(marked, MASS, level)
+    return {
+        "tail": {column: estimate.to_dict() for column, estimate in table.items()},
+        "influences": influence.to_dict(),
+        "junta": {"low": fewest, "high": most, "mass": MASS, "marked": marked.tolist()},
+        "bias": vars(position_bias(values)) if values.sum() > 0 else None,
+    }
+
+
+def is_below(table: Mapping[str, Any], column: str, other: str) -> bool:
+    """Whether a column's interval lies below the other's (spec C2's criterion)."""
+    return float(table[column]["high"]) < float(table[other]["low"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ import numpy as np
 
 from modelprops.errors import LoadError
 from modelprops.suites.noise_stability.findings import findings
+from modelprops.suites.noise_stability.language import overlaps
+
+MOST_COLUMNS = 3
+"""Panels of a figure beside each other."""
 
 
 def markdown(data: Mapping[str, Any]) -> str:
@@ -30,8 +35,13 @@ def write_figures(data: Mapping[str, Any], out: Path) -> list[Path]:
     for name, draw in (("influence", _draw_influence), ("tails", _draw_tails), ("steps", _draw_steps)):
         count = len(data["experiments"] if name == "steps" else data["models"])
         if count:
-            figure, axes = plt.subplots(1, count, figsize=(5 * count, 3.8), squeeze=False, layout="constrained")
-            draw(axes[0], data)
+            columns = min(count, MOST_COLUMNS)
+            lines = math.ceil(count / columns)
+            size = (5 * columns, 3.8 * lines)
+            figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+            for spare in axes.flat[count:]:
+                spare.set_visible(False)
+            draw(axes.flat[:count], data)
             figure.savefig(out / f"{name}.png", dpi=110)
             plt.close(figure)
             written.append(out / f"{name}.png")
@@ -74,21 +84,36 @@ def _models(data: Mapping[str, Any]) -> Iterator[str]:
     for model in data["models"]:
         yield from ("", f"## {model['model']}", "")
         yield (
-            f"f: {model['readout']}; measure: {model['measure']}. Upper bounds on the weight at degree "
-            f"{model['degree']} and above ({model['seconds']:.0f} s)."
+            f"Measure: {model['measure']}. Upper bounds on the weight at degree {model['degree']} and above; both f "
+            f"from the same forward passes ({model['seconds']:.0f} s). Intervals of sensitivity and stability are "
+            "those of the bound, of the others those of the tail itself."
         )
-        yield from ("", "| column | value | interval | inputs | guarantee |", "| --- | --- | --- | --- | --- |")
-        for name, row in model["tail"].items():
-            span = f"[{row['low']:.4g}, {row['high']:.4g}]"
-            yield f"| {name} | {row['value']:.4g} | {span} | {row['samples']} | {row['guarantee']} |"
-        influence = model["influences"]
-        yield ""
-        yield (
-            f"Influences from {influence['samples']} inputs with all their neighbours; intervals at "
-            f"{influence['confidence']:.0%}, simultaneous."
-        )
+        for function in model["functions"]:
+            yield from _function(function)
     if data["models"]:
         yield from ("", "![influence by position](influence.png)", "", "![tail bounds](tails.png)")
+
+
+def _function(function: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("", f"### f = {function['readout']}", "")
+    repeat = function.get("repeat")
+    more = f" interval with seed {repeat['seed']} | units | overlap |" if repeat else ""
+    yield f"| column | value | interval | units |{more} guarantee |"
+    yield "| --- | --- | --- | --- |" + (" --- | --- | --- |" if repeat else "") + " --- |"
+    for name, row in function["tail"].items():
+        again = repeat["tail"][name] if repeat else None
+        more = f" {_span(again)} | {again['samples']} | {'yes' if overlaps(row, again) else 'no'} |" if again else ""
+        yield f"| {name} | {float(row['value']):.4g} | {_span(row)} | {row['samples']} |{more} {row['guarantee']} |"
+    influence = function["influences"]
+    yield ""
+    yield (
+        f"Influences from {influence['samples']} inputs with all their neighbours; intervals at "
+        f"{influence['confidence']:.0%}, simultaneous."
+    )
+
+
+def _span(row: Mapping[str, Any]) -> str:
+    return f"[{float(row['low']):.4g}, {float(row['high']):.4g}]"
 
 
 def _experiments(data: Mapping[str, Any]) -> Iterator[str]:
@@ -131,24 +156,32 @@ def _checks(data: Mapping[str, Any]) -> Iterator[str]:
 
 def _draw_influence(axes: Any, data: Mapping[str, Any]) -> None:
     for axis, model in zip(axes, data["models"], strict=True):
-        values = np.asarray(model["influences"]["value"], dtype=float)
-        axis.bar(model["positions"], values / values.sum())
-        if "attention" in model:
+        for function in model["functions"]:
+            values = np.asarray(function["influences"]["value"], dtype=float)
+            shares = values / (values.sum() or 1.0)
+            axis.bar(model["positions"], shares, alpha=0.5, label=function["readout"])
+        if model["attention"] is not None:
             twin = axis.twinx()
             twin.plot(model["attention"], color="tab:red", linewidth=1)
             twin.set_ylabel("attention received", color="tab:red")
             twin.set_yscale("log")
         axis.set(title=model["model"], xlabel="position", ylabel="share of the influence")
+        axis.legend(fontsize=7)
 
 
 def _draw_tails(axes: Any, data: Mapping[str, Any]) -> None:
     for axis, model in zip(axes, data["models"], strict=True):
-        names = list(model["tail"])
-        axis.bar(names, [model["tail"][name]["high"] for name in names], color="lightgray", label="certified")
-        axis.plot(names, [model["tail"][name]["value"] for name in names], "ko", label="from point estimates")
-        axis.set(title=f"{model['model']}: tail at degree {model['degree']}", yscale="log")
-        axis.tick_params(axis="x", rotation=20)
-        axis.legend()
+        for place, function in enumerate(model["functions"]):
+            rows = function["tail"]
+            at = np.arange(len(rows)) + 0.2 * place - 0.1
+            value, low, high = (
+                np.array([float(row[key]) for row in rows.values()]) for key in ("value", "low", "high")
+            )
+            spread = np.clip([value - low, high - value], 0, None)
+            axis.errorbar(at, value, spread, fmt="o", capsize=3, label=function["readout"])
+        axis.set(title=f"{model['model']}: tail at degree {model['degree']}", yscale="log", xticks=range(len(rows)))
+        axis.set_xticklabels(list(rows), rotation=20)
+        axis.legend(fontsize=7)
 
 
 def _draw_steps(axes: Any, data: Mapping[str, Any]) -> None:

@@ -28,13 +28,17 @@ from modelprops.training.storage import write_json
 MODELS = ("minilm", "smollm2")
 
 
-def run_all(preset_name: str, *, seed: int = 0, out: Path, minutes: float | None = None) -> dict[str, Any]:
+def run_all(
+    preset_name: str, *, seed: int = 0, out: Path, minutes: float | None = None, text: Path | None = None
+) -> dict[str, Any]:
     """Run checks, models and experiments; `out` gets `results.json` and the run cache `runs/`.
 
     With `minutes` no new part starts after that time; what is missing then is listed under `"not_run"`. A run that is
     in the cache is not repeated: its own wall time is reported. The experiments' seeds are 0, 1, ...
+    `text`: a file for next-token prediction beside the preset's experiments.
     """
     preset, started = PRESETS[preset_name], time.monotonic()
+    planned = experiments(preset, text)
     data: dict[str, Any] = {
         "preset": {"name": preset_name, **asdict(preset)},
         "machine": machine(),
@@ -52,8 +56,8 @@ def run_all(preset_name: str, *, seed: int = 0, out: Path, minutes: float | None
     for place, name in enumerate(MODELS):
         _add_model(data, preset, name, place, seed, late())
         _write(data, started, out)
-    for experiment in experiments(preset):
-        add_experiment(data, experiment, preset.seeds, out / "runs", late)
+    for experiment in planned:
+        add_experiment(data, experiment, experiment.seeds or preset.seeds, out / "runs", late)
         _write(data, started, out)
     return data
 
@@ -96,7 +100,11 @@ def _add_model(data: dict[str, Any], preset: Preset, name: str, place: int, seed
         data["not_run"].append(f"model {name}" + ("" if late else ": its package is not installed"))
         return
     found = language_findings(
-        subject, budget=preset.tail_budget[min(place, 1)], contexts=preset.contexts[min(place, 1)], seed=seed
+        subject,
+        budget=preset.tail_budget[place],
+        contexts=preset.contexts[place],
+        repeat_budget=preset.repeat_budget[place],
+        seed=seed,
     )
     data["models"].append({**found, "seconds": time.monotonic() - begun})
 
