@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from modelprops.errors import LoadError
+
 REPRODUCED, PARTLY, NOT, OUT = "reproduced", "partly", "not reproduced", "out of reach here"
 
 
@@ -81,3 +83,15 @@ def checks_table(checks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         (row["name"], row["source"], f"{row['expected']:.9g}", f"{row['found']:.9g}", row["holds"]) for row in checks
     )
     yield from markdown_table(("number", "spec", "expected", "found", "holds"), rows)
+
+
+def pyplot() -> Any:
+    """Matplotlib without a display. Raises `LoadError` where it is not installed."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+    except ImportError:
+        raise LoadError("figures need matplotlib; install it, or leave the figures out") from None
+    return plt

@@ -12,6 +12,7 @@ import torch
 
 import modelprops as mp
 from modelprops.prefix import shares_prefixes
+from modelprops.suites.findings import machine
 from modelprops.suites.noise_stability import findings as rows
 from modelprops.suites.noise_stability.__main__ import main
 from modelprops.suites.noise_stability.experiments import (
@@ -33,7 +34,6 @@ from modelprops.suites.noise_stability.marked import junta_bounds, marked_positi
 from modelprops.suites.noise_stability.median_split import functions_of
 from modelprops.suites.noise_stability.presets import PRESETS
 from modelprops.suites.noise_stability.render import markdown, write_figures
-from modelprops.suites.noise_stability.run import machine
 from modelprops.suites.noise_stability.theory_checks import boolean_checks, categorical_checks, concentration_checks
 
 TINY = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from modelprops.errors import LoadError
-from modelprops.suites.findings import Finding, checks_table, claims_table, markdown_table
+from modelprops.suites.findings import Finding, checks_table, claims_table, markdown_table, pyplot
 from modelprops.suites.hahn_rofin.experiments import MODULES
 from modelprops.suites.hahn_rofin.run import findings, training_seconds
 
@@ -22,13 +21,7 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 def write_figures(data: Mapping[str, Any], out: Path) -> list[Path]:
     """Write PNG figures into `out`; needs matplotlib. Raises `LoadError` where it is not installed."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as plt
-    except ImportError:
-        raise LoadError("figures need matplotlib; install it, or leave the figures out") from None
+    plt = pyplot()
     written = []
     for name, part in data["experiments"].items():
         if not _is_empty(part):

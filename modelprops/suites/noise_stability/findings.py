@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from modelprops.suites.findings import NOT, OUT, PARTLY, REPRODUCED, Finding
 from modelprops.suites.noise_stability.language import is_below, overlaps
 
-REPRODUCED, PARTLY, NOT, OUT = "reproduced", "partly", "not reproduced", "out of reach here"
 FASTER = 0.85
 """Spec C4: median steps must fall by at least 15%, and the paired test must give p < 0.05."""
 
 SIGNIFICANT = 0.05
 FEW = 10
 """Spec C1: at most this many positions hold 90% of the influence (paper: 5-10 of 256)."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of the claim-by-claim table."""
-
-    claim: str
-    source: str
-    status: str
-    evidence: str
 
 
 def findings(data: Mapping[str, Any]) -> tuple[Finding, ...]:

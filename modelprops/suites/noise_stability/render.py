@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from modelprops.errors import LoadError
+from modelprops.suites.findings import checks_table, claims_table, pyplot
 from modelprops.suites.noise_stability.findings import findings
 from modelprops.suites.noise_stability.language import overlaps
 
@@ -19,18 +19,13 @@ MOST_COLUMNS = 3
 
 def markdown(data: Mapping[str, Any]) -> str:
     """The page: claim by claim, then every table."""
-    return "\n".join([*_head(data), *_claims(data), *_models(data), *_experiments(data), *_checks(data)]) + "\n"
+    claims, checks = claims_table(findings(data)), checks_table(data["checks"])
+    return "\n".join([*_head(data), *claims, *_models(data), *_experiments(data), *checks]) + "\n"
 
 
 def write_figures(data: Mapping[str, Any], out: Path) -> list[Path]:
     """Write PNG figures into `out`; needs matplotlib. Raises `LoadError` where it is not installed."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as plt
-    except ImportError:
-        raise LoadError("figures need matplotlib; install it, or leave the figures out") from None
+    plt = pyplot()
     written = []
     for name, draw in (("influence", _draw_influence), ("tails", _draw_tails), ("steps", _draw_steps)):
         count = len(data["experiments"] if name == "steps" else data["models"])
@@ -72,12 +67,6 @@ def _head(data: Mapping[str, Any]) -> Iterator[str]:
 def _total_seconds(data: Mapping[str, Any]) -> float:
     trained = sum(run["seconds"] for entry in data["experiments"] for run in entry["runs"])
     return float(trained + sum(model["seconds"] for model in data["models"]))
-
-
-def _claims(data: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("", "## Claim by claim", "", "| claim | source | status | evidence |", "| --- | --- | --- | --- |")
-    for row in findings(data):
-        yield f"| {row.claim} | {row.source} | **{row.status}** | {row.evidence} |"
 
 
 def _models(data: Mapping[str, Any]) -> Iterator[str]:
@@ -146,12 +135,6 @@ def _experiments(data: Mapping[str, Any]) -> Iterator[str]:
             "p: exact two-sided sign-flip test of log steps over seeds, not adjusted for the count of arms; evaluation "
             "at intervals makes ties. The keep = 1 arms reward or punish confidence alone."
         )
-
-
-def _checks(data: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("", "## Theory", "", "| number | spec | expected | found | holds |", "| --- | --- | --- | --- | --- |")
-    for row in data["checks"]:
-        yield f"| {row['name']} | {row['source']} | {row['expected']:.9g} | {row['found']:.9g} | {row['holds']} |"
 
 
 def _draw_influence(axes: Any, data: Mapping[str, Any]) -> None:

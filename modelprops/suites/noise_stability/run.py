@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from modelprops.suites.findings import machine
 from modelprops.suites.noise_stability.experiments import (
     ArmRun,
     Experiment,
@@ -78,19 +75,6 @@ def add_experiment(
             entry["runs"].append({**asdict(run), "milliseconds": run.milliseconds})
     entry["comparisons"] = _comparisons(experiment, entry)
     data["experiments"].append(entry)
-
-
-def machine() -> Mapping[str, Any]:
-    """What the times were measured on."""
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": "cpu",
-    }
 
 
 def _add_model(data: dict[str, Any], preset: Preset, name: str, place: int, seed: int, late: bool) -> None:

@@ -8,31 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 import modelprops as mp
 from modelprops.properties.spectrum import level_weights_of
+from modelprops.suites.findings import Check
 from modelprops.theory import attention, concentration, majority, relu
 from modelprops.theory.resampling import GaussianNoise, Resampling
-
-
-@dataclass(frozen=True)
-class Check:
-    """One number of the theory: where it stands, what it should be, what the package gives."""
-
-    name: str
-    source: str
-    expected: float
-    found: float
-    tolerance: float
-
-    @property
-    def holds(self) -> bool:
-        """|found - expected| <= tolerance."""
-        return abs(self.found - self.expected) <= self.tolerance
 
 
 def checks() -> tuple[Check, ...]:
