@@ -27,7 +27,10 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Search:
-    """C.2: `runs` random (weight decay, learning rate) at each length; the ranges are uniform."""
+    """C.2: random (weight decay, learning rate) from uniform ranges at each length.
+
+    Until `runs` PARITY runs converged, with at most twice as many tried.
+    """
 
     lengths: tuple[int, ...]
     runs: int
@@ -113,7 +116,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             directions=64,
             initial_lengths=(6, 8, 10),
             draws=30,
-            search=Search((5, 10), runs=36, learning_rate=(1e-3, 2e-3)),
+            search=Search((5, 10), runs=30, learning_rate=(1e-3, 2e-3)),
             dynamics=Dynamics(10, (0.0, 0.1, 0.3), seeds=3, after=1000),
             generalisation=Generalisation(8, (32, 64, 128), functions=4, seeds=3, tables=6),
             scratchpad=Scratchpad((8, 16, 24, 40), seeds=2),

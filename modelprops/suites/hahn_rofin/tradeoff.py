@@ -34,7 +34,10 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
         return {"rows": []}
     for n in search.lengths:
         generator = np.random.default_rng(derive(0, "search", n))
-        for seed in range(search.runs):
+        counted = 0
+        for seed in range(2 * search.runs):
+            if counted == search.runs:
+                break
             decay, rate = (
                 float(f"{generator.uniform(*ends):.6f}") for ends in (search.weight_decay, search.learning_rate)
             )
@@ -46,6 +49,7 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
                 )
                 for task in TASKS
             ]
+            counted += sum(row.converged for row in rows[-len(TASKS) :] if row.task == "parity")
     return {"rows": [asdict(row) for row in rows]}
 
 
