@@ -37,7 +37,7 @@ _RUNS: Mapping[str, Callable[[Preset, Path], dict[str, Any]]] = MappingProxyType
             cache / f"handcrafted-{preset.draws}.json", lambda: handcrafted.run(preset.draws)
         ),
         "initialisation": lambda preset, cache: kept(
-            cache / f"initialisation-{'-'.join(map(str, preset.initial_lengths))}-{preset.draws}.json",
+            cache / f"profile-{'-'.join(map(str, preset.initial_lengths))}-{preset.draws}.json",
             lambda: initialisation.run(preset.initial_lengths, preset.draws),
         ),
         "lengths": lengths.run,

@@ -122,7 +122,7 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
             "Smaller training sets give less sensitive extrapolations, all below n/2",
             "C.4 (Figure 4)",
             OUT
-            if len(kept) < 2 * len(sizes)
+            if any(found["low"] is None for found in learned.values())
             else REPRODUCED
             if apart and _under(learned[sizes[-1]], data["n"] / 2)
             else PARTLY
@@ -133,13 +133,7 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
         Finding(
             f"Average sensitivity and sharpness correlate (Pearson > {PEARSON})",
             "C.4 (Figure 4)",
-            OUT
-            if not known
-            else REPRODUCED
-            if related["value"] > PEARSON and related["low"] > 0
-            else PARTLY
-            if related["value"] > 0
-            else NOT,
+            OUT if not known else REPRODUCED if related["low"] > PEARSON else PARTLY if related["low"] > 0 else NOT,
             f"{shown(related)} over {len(counted)} models; {len(tables) - len(counted)} of {len(tables)} discarded",
         ),
     ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -49,11 +50,15 @@ def run(lengths: Sequence[int], draws: int, seed: int = 0) -> dict[str, Any]:
 
 
 def row(family: Family, n: int, draws: int, seed: int) -> dict[str, Any]:
-    """as_n/n over models (mean, interval, largest), and how often some input has s(f,x) <= n/4."""
-    averages, least = [], []
+    """as_n/n over models (mean, interval, largest), how often some input has s(f,x) <= n/4, and the mean profile.
+
+    `profile`: P[s(f,x) = k] for k = 0..n over inputs, averaged over models.
+    """
+    averages, least, profiles = [], [], []
     for draw in range(draws):
         subject = random_subject(family, n, derive(seed, "initialisation", family.name, n, draw))
         averages.append(mp.average_sensitivity(subject).value / n)
+        profiles.append(np.asarray(mp.sensitivity_profile(subject).value, dtype=np.float64))
         least.append(mp.sensitivity_profile(subject, quantity="minimum").value)
     return {
         "family": family.name,
@@ -62,6 +67,7 @@ def row(family: Family, n: int, draws: int, seed: int) -> dict[str, Any]:
         "largest": max(averages),
         "insensitive_share": sum(value <= n / 4 for value in least) / draws,
         "all_sensitive": sum(value == n for value in least),
+        "profile": np.mean(profiles, axis=0).tolist(),
         "draws": draws,
     }
 
@@ -124,7 +130,14 @@ def _falls(intervals: Sequence[Mapping[str, Any]]) -> bool:
 
 def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     """One table."""
-    header = ("initialisation", "n", "mean as_n/n", "largest", "models with min s <= n/4", "models")
+    header = (
+        "initialisation",
+        "n",
+        "mean as_n/n",
+        "largest",
+        "models with min s <= n/4",
+        "inputs with s = 0, 1, 2, ...",
+    )
     yield (
         header,
         [
@@ -134,7 +147,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[s
                 shown(row["sensitivity"]),
                 f"{row['largest']:.3f}",
                 f"{row['insensitive_share']:.0%}",
-                str(row["draws"]),
+                ", ".join(f"{share:.2f}" for share in row["profile"]),
             ]
             for row in data["rows"]
         ],

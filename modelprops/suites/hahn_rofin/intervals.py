@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,3 +71,18 @@ def _correlation(statistic: Any, first: Sequence[float] | Array, second: Sequenc
         ).bootstrap_distribution
     low, high = np.nanquantile(resampled, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return {"value": float(statistic(first, second).statistic), "low": float(low), "high": float(high), "count": count}
+
+
+def resampled_interval(statistic: Callable[..., float], *samples: Sequence[float] | Array) -> dict[str, Any]:
+    """A statistic of independent samples with a percentile bootstrap interval; rough where a sample is small.
+
+    None for the ends where a sample has only one value.
+    """
+    values = [np.asarray(sample, dtype=np.float64) for sample in samples]
+    found = {"value": float(statistic(*values)), "low": None, "high": None, "count": sum(map(len, values))}
+    if min(map(len, values)) > 1:
+        generator = np.random.default_rng(0)
+        draws = [statistic(*(generator.choice(value, len(value)) for value in values)) for _ in range(RESAMPLES)]
+        low, high = np.quantile(draws, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+        found |= {"low": float(low), "high": float(high)}
+    return found

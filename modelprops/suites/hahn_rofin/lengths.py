@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from modelprops.suites.findings import NOT, OUT, PARTLY, REPRODUCED, Finding
-from modelprops.suites.hahn_rofin.intervals import mean_interval, shown, slope
+from modelprops.suites.hahn_rofin.intervals import mean_interval, resampled_interval, shown, slope
 from modelprops.suites.hahn_rofin.presets import Preset
 from modelprops.suites.hahn_rofin.trained import Measured, configuration, converged, measured
 from modelprops.training.tasks import RULES, BooleanTask
@@ -40,24 +42,25 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     rows = [Measured(**row) for row in data["rows"]]
     counted = converged(rows)
     dropped = f"{len(rows) - len(counted)} of {len(rows)} runs discarded (evaluation MSE >= 1e-3)"
-    ratios = {n: ratio for n in sorted({row.n for row in rows}) if n >= FROM and (ratio := _ratio(counted, n))}
+    ratios = {n: _ratio(counted, n) for n in sorted({row.n for row in rows}) if n >= FROM}
     slopes = {task: _slope(counted, task) for task in RULES}
     parity = slopes["parity"]
-    above = [ratio > RATIO for ratio in ratios.values()]
+    above = [ratio is not None and ratio["value"] > RATIO for ratio in ratios.values()]
+    tested = [row.violations for row in rows if row.violations is not None]
     return [
         Finding(
             f"Sharpness of PARITY is above {RATIO} times that of every other task at each n >= {FROM}",
             "C.1 (Figure 1), C.6",
-            OUT if not ratios else REPRODUCED if all(above) else PARTLY if any(above) else NOT,
+            OUT if not any(ratios.values()) else REPRODUCED if all(above) else PARTLY if any(above) else NOT,
             "ratio to the largest: "
-            + ", ".join(f"{ratio:.2f} (n = {n})" for n, ratio in ratios.items())
+            + ", ".join(f"{shown(ratio) if ratio else 'no converged runs'} (n = {n})" for n, ratio in ratios.items())
             + f"; {dropped}",
         ),
         Finding(
             "E (T' - T)^2 is never below the two exact bounds, for trained models and any Delta",
             "A.10",
-            NOT if sum(row.violations for row in rows) else REPRODUCED,
-            f"{sum(row.violations for row in rows)} violations in {12 * len(rows)} pairs, |Delta| from .01 to 100",
+            OUT if not tested else NOT if sum(tested) else REPRODUCED,
+            f"{sum(tested)} violations in {12 * len(tested)} pairs, |Delta| from .01 to 100",
         ),
         Finding(
             "Sharpness of PARITY grows with length, that of the others does not (slopes under a fifth)",
@@ -66,31 +69,37 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
             "slope a bit: "
             + ", ".join(f"{task} {shown(found)}" for task, found in slopes.items())
             + (f"; p = {parity['p_value']:.2g} for PARITY" if parity["p_value"] is not None else "")
-            + ("; an interval on both sides of 0 decides nothing at this size" if _undecided(parity) else ""),
+            + ("; the interval has 0 in it, so more runs could still show a rise" if _undecided(parity) else ""),
+            doubtful=True,
         ),
     ]
 
 
 def _slope_status(slopes: Mapping[str, Mapping[str, Any]]) -> str:
     parity = slopes["parity"]
-    if parity["value"] is None or _undecided(parity):
+    if parity["value"] is None:
         return OUT
-    if parity["value"] < 0:
+    if parity["value"] <= 0 or parity["p_value"] >= SIGNIFICANT:
         return NOT
     others = [abs(found["value"]) for task, found in slopes.items() if task != "parity" and found["value"] is not None]
-    return REPRODUCED if parity["p_value"] < SIGNIFICANT and 5 * max(others, default=0) < parity["value"] else PARTLY
+    return REPRODUCED if 5 * max(others, default=0) < parity["value"] else PARTLY
 
 
 def _undecided(found: Mapping[str, Any]) -> bool:
     return found["value"] is not None and found["low"] <= 0 <= found["high"]
 
 
-def _ratio(rows: Sequence[Measured], n: int) -> float | None:
-    means = {task: [row.sharpness["value"] for row in rows if (row.task, row.n) == (task, n)] for task in RULES}
-    if not all(means.values()):
+def _ratio(rows: Sequence[Measured], n: int) -> dict[str, Any] | None:
+    """Mean sharpness of PARITY over that of the sharpest other task; None where a task has no run that counts."""
+    groups = {task: [row.sharpness["value"] for row in rows if (row.task, row.n) == (task, n)] for task in RULES}
+    if not all(groups.values()):
         return None
-    average = {task: sum(values) / len(values) for task, values in means.items()}
-    return average.pop("parity") / max(average.values())
+
+    def ratio(*samples: Any) -> float:
+        means = dict(zip(groups, (float(np.mean(sample)) for sample in samples), strict=True))
+        return means.pop("parity") / max(means.values())
+
+    return resampled_interval(ratio, *groups.values())
 
 
 def _slope(rows: Sequence[Measured], task: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from modelprops.suites.findings import Finding, machine
 from modelprops.suites.hahn_rofin import experiments
 from modelprops.suites.hahn_rofin.presets import PRESETS
 from modelprops.suites.hahn_rofin.theory_checks import checks
-from modelprops.training.storage import write_json
+from modelprops.training.storage import read_json, write_json
 
 
 def run_all(preset_name: str, *, out: Path, only: Iterable[str] = (), device: str = "cpu") -> dict[str, Any]:
@@ -27,16 +27,26 @@ def run_all(preset_name: str, *, out: Path, only: Iterable[str] = (), device: st
         "machine": {**machine(), "device": device},
         "started": time.strftime("%Y-%m-%d %H:%M"),
         "checks": [{**asdict(row), "holds": row.holds} for row in checks()],
-        "experiments": {},
+        "experiments": _known(out / "results.json", preset_name),
     }
     for name in tuple(only) or experiments.MODULES:
         begun = time.monotonic()
         found = experiments.run(name, preset, out / "runs")
-        data["experiments"][name] = {**found, "wall_seconds": time.monotonic() - begun}
+        known = {**data["experiments"], name: {**found, "wall_seconds": time.monotonic() - begun}}
+        data["experiments"] = {place: known[place] for place in experiments.MODULES if place in known}
+        data["not_run"] = [place for place in experiments.MODULES if place not in known]
         data["seconds"] = time.monotonic() - started
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "results.json", data)
     return data
+
+
+def _known(path: Path, preset_name: str) -> dict[str, Any]:
+    """The experiments of an earlier call at this preset, so that `only` and an interrupted call take nothing away."""
+    if not path.exists():
+        return {}
+    data = read_json(path)
+    return dict(data["experiments"]) if data["preset"]["name"] == preset_name else {}
 
 
 def findings(data: Mapping[str, Any]) -> list[Finding]:

@@ -49,6 +49,10 @@ def run(preset: Preset, cache: Path) -> dict[str, Any]:
 
 def _measure(run: TrainingRun, directions: int) -> dict[str, Any]:
     n = run.config.problem.n
+    known = {"n": n, "seed": run.config.seed, "steps": run.steps, "seconds": run.seconds}
+    if run.stopped == "diverged":
+        nothing = {"value": None, "low": None, "high": None}
+        return {**known, "accuracy": None, "loss": None, "sharpness": nothing, "step_sensitivity": nothing}
     subject = mp.Subject(run.model, mp.BooleanCube(n, encoding=_inputs), name=f"scratchpad-{n}")
     count = sum(weight.numel() for weight in perturbed_parameters(subject).values())
     inputs = min(INPUTS, 2**n)
@@ -61,10 +65,7 @@ def _measure(run: TrainingRun, directions: int) -> dict[str, Any]:
         seed=derive(0, "directions", run.config.hash()),
     )
     return {
-        "n": n,
-        "seed": run.config.seed,
-        "steps": run.steps,
-        "seconds": run.seconds,
+        **known,
         "accuracy": run.final["accuracy"],
         "loss": run.final["loss"],
         # A mean over steps, as the loss is: |T' - T|^2 sums over the n outputs.
@@ -105,8 +106,6 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     trend = slope([row["n"] for row in learned], [row["sharpness"]["value"] for row in learned])
     means = mean_interval([row["sharpness"]["value"] for row in learned])
     dropped = f"{len(rows) - len(learned)} of {len(rows)} runs discarded (accuracy <= {ACCURACY})"
-    grown = None if trend["value"] is None else trend["value"] * (longest - min(row["n"] for row in rows))
-    flat = grown is not None and (trend["low"] <= 0 or abs(grown) < 0.5 * means["value"])
     steps = [row["step_sensitivity"]["value"] for row in learned]
     return [
         Finding(
@@ -126,10 +125,20 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
         Finding(
             "Its sharpness does not grow with length",
             "C.5 (Figure 11)",
-            OUT if grown is None else REPRODUCED if flat else NOT,
+            _trend_status(trend, means["value"], [row["n"] for row in learned]),
             f"slope a bit {shown(trend)}, mean sharpness a step {shown(means)}",
         ),
     ]
+
+
+def _trend_status(trend: Mapping[str, Any], mean: float, lengths: Sequence[int]) -> str:
+    """Flat if even the upper end of the slope adds less than half of the mean over the lengths that were learned."""
+    if trend["value"] is None:
+        return OUT
+    span = max(lengths) - min(lengths)
+    if trend["high"] * span < 0.5 * mean:
+        return REPRODUCED
+    return NOT if trend["low"] > 0 else OUT
 
 
 def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
@@ -150,8 +159,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[s
                 str(row["n"]),
                 str(row["seed"]),
                 str(row["steps"]),
-                f"{row['accuracy']:.4f}",
-                f"{row['loss']:.2g}",
+                *("-" if row[name] is None else f"{row[name]:.4g}" for name in ("accuracy", "loss")),
                 shown(row["sharpness"]),
                 shown(row["step_sensitivity"]),
             ]
@@ -162,7 +170,7 @@ def tables(data: Mapping[str, Any]) -> Iterator[tuple[Sequence[str], list[list[s
 
 def draw(axis: Any, data: Mapping[str, Any]) -> None:
     """Sharpness against length, learned runs only."""
-    rows = [row for row in data["rows"] if row["accuracy"] > ACCURACY]
+    rows = [row for row in data["rows"] if row["accuracy"] is not None and row["accuracy"] > ACCURACY]
     values = [row["sharpness"]["value"] for row in rows]
     errors = [[abs(row["sharpness"]["value"] - row["sharpness"][end]) for row in rows] for end in ("low", "high")]
     axis.errorbar([row["n"] for row in rows], values, errors, fmt="o", capsize=2)

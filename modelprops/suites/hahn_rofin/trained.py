@@ -6,6 +6,7 @@ over the whole cube up to n = 14. What was measured is kept beside the run, so t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,8 +64,11 @@ class Measured:
     log_blowup: float
     norm: float
     sensitivity: float
-    violations: int
-    """Of the exact inequalities of spec A.10, over `RADII` times 4 random Delta; 0 is what the theorem says."""
+    violations: int | None
+    """Of the exact inequalities of spec A.10, over `RADII` times 4 random Delta; 0 is what the theorem says.
+
+    None where the cube is too large to enumerate. A run that diverged has no number at all.
+    """
 
     @property
     def converged(self) -> bool:
@@ -157,6 +161,8 @@ def points_of(subject: mp.Subject) -> Tensor:
 def _measure(run: TrainingRun, directions: int) -> Measured:
     config, subject = run.config, subject_of(run)
     task = config.problem.task
+    if run.stopped == "diverged":
+        return _diverged(run)
     logs = log_blowups(subject, points_of(subject))
     seed = derive(0, "directions", config.hash())
 
@@ -179,8 +185,18 @@ def _measure(run: TrainingRun, directions: int) -> Measured:
         log_blowup=float(logs.mean()),
         norm=float(mp.parameter_norm(subject, exclude="positional_encoding").value),
         sensitivity=4 * float(mp.average_sensitivity(subject).value),
-        violations=sum(violations(*pair) for pair in moved_tables(subject, RADII, 4)) if task.n <= LARGEST_CUBE else 0,
+        violations=sum(violations(*pair) for pair in moved_tables(subject, RADII, 4))
+        if task.n <= LARGEST_CUBE
+        else None,
     )
+
+
+def _diverged(run: TrainingRun) -> Measured:
+    config, nothing = run.config, math.nan
+    none = {"value": nothing, "low": nothing, "high": nothing}
+    task, rates = config.problem.task, (config.weight_decay, config.learning_rate)
+    known = (task.name, task.n, config.seed, *rates, run.steps, run.seconds, None, none, none)
+    return Measured(*known, nothing, nothing, nothing, nothing, None)
 
 
 def converged(rows: Sequence[Measured]) -> list[Measured]:

@@ -74,7 +74,7 @@ def function_rows(model: Mapping[str, Any], function: Mapping[str, Any]) -> list
             Finding(
                 f"{name}: the first or the last token has the largest influence",
                 "Figure 1, C1",
-                PARTLY if bias["first_or_last_largest"] else NOT,
+                PARTLY if bias["first_or_last_largest"] else NOT if _inner_is_largest(function["influences"]) else OUT,
                 f"shares: first {bias['first_share']:.1%}, last {bias['last_share']:.1%}; largest at free position "
                 f"{bias['largest']} (point estimates)",
             )
@@ -84,12 +84,18 @@ def function_rows(model: Mapping[str, Any], function: Mapping[str, Any]) -> list
             Finding(
                 f"{name}: influence follows attention mass (a hypothesis of this project)",
                 "E5",
-                PARTLY if sink["correlation"] > 0 and sink["p_value"] < SIGNIFICANT else NOT,
+                OUT if sink["p_value"] >= SIGNIFICANT else PARTLY if sink["correlation"] > 0 else NOT,
                 f"Spearman {sink['correlation']:.2f} (p = {sink['p_value']:.2g}); mass on position 0: "
                 f"{sink['first_mass']:.2f} (point estimates of the influence)",
             )
         )
     return rows
+
+
+def _inner_is_largest(influences: Mapping[str, Any]) -> bool:
+    """Whether the intervals show that some inner position has more influence than the first and the last."""
+    low, high = influences["low"], influences["high"]
+    return bool(max(low[1:-1], default=0.0) > max(high[0], high[-1]))
 
 
 def tail_row(name: str, table: Mapping[str, Any]) -> Finding:
@@ -107,13 +113,14 @@ def tail_row(name: str, table: Mapping[str, Any]) -> Finding:
 
 
 def repeat_row(name: str, table: Mapping[str, Any], repeat: Mapping[str, Any]) -> Finding:
-    """The tail table with another seed: every column's two intervals must overlap."""
-    apart = [column for column in table if not overlaps(table[column], repeat["tail"][column])]
+    """The tail table with another seed: the two intervals of each column that has two ends must overlap."""
+    columns = ("sensitivity", "stability")
+    apart = [column for column in columns if not overlaps(table[column], repeat["tail"][column])]
     return Finding(
         f"{name}: the tail table comes out the same with another seed, within its intervals",
         "D4",
         NOT if apart else REPRODUCED,
-        f"{len(table) - len(apart)} of {len(table)} columns overlap with those of seed {repeat['seed']}"
+        f"{len(columns) - len(apart)} of {len(columns)} columns overlap with those of seed {repeat['seed']}"
         + (f"; apart: {', '.join(apart)}" if apart else ""),
     )
 
@@ -123,7 +130,7 @@ def experiment_findings(experiment: Mapping[str, Any]) -> list[Finding]:
     rows = []
     for comparison in experiment["comparisons"]:
         if comparison["arm"] in ("encourage", "discourage"):
-            paper = comparison["arm"] == "encourage"
+            paper, least = comparison["arm"] == "encourage", 2.0 ** (1 - comparison["seeds"])
             rows.append(
                 Finding(
                     f"{experiment['name']}: {comparison['arm']} reaches the threshold in fewer steps"
@@ -132,7 +139,8 @@ def experiment_findings(experiment: Mapping[str, Any]) -> list[Finding]:
                     speed_status(experiment, comparison),
                     f"{comparison['reached']} of {comparison['seeds']} seeds reached it; median steps x "
                     f"{comparison['ratio']:.2f}, wall time x {comparison['time_ratio']:.2f}, faster in "
-                    f"{comparison['faster']}, p = {comparison['p_value']:.3g}",
+                    f"{comparison['faster']}, p = {comparison['p_value']:.3g}"
+                    + (f" (at least {least:.2g} with so few seeds)" if least >= SIGNIFICANT else ""),
                 )
             )
     return rows
