@@ -86,6 +86,7 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
             "increase " + ", ".join(f"{shown(move)} (n = {move['lengths']})" for move in moves)
             if moves
             else "no runs at this preset",
+            doubtful=True,
         ),
     ]
 
