@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+import torch
+
 from modelprops.suites.hahn_rofin import (
     dynamics,
     generalisation,
@@ -50,5 +52,13 @@ _RUNS: Mapping[str, Callable[[Preset, Path], dict[str, Any]]] = MappingProxyType
 
 
 def run(name: str, preset: Preset, cache: Path) -> dict[str, Any]:
-    """Run one experiment, or load those of its runs that are in `cache`; plain JSON types."""
-    return _RUNS[name](preset, cache)
+    """Run one experiment, or load those of its runs that are in `cache`; plain JSON types.
+
+    On one thread: for models this small a second one costs more than it gives, and xdist workers would fight for cores.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _RUNS[name](preset, cache)
+    finally:
+        torch.set_num_threads(threads)

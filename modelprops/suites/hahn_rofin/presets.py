@@ -114,7 +114,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             search=None,
             dynamics=Dynamics(6, (0.1,), seeds=1, after=1000),
             generalisation=Generalisation(6, (16, 40), functions=2, seeds=1, tables=2),
-            scratchpad=Scratchpad((4, 8), seeds=1),
+            scratchpad=Scratchpad((8, 12), seeds=1),
         ),
         "standard": Preset(
             encoder=Encoder(),

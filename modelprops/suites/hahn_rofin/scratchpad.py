@@ -107,11 +107,12 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     means = mean_interval([row["sharpness"]["value"] for row in learned])
     dropped = f"{len(rows) - len(learned)} of {len(rows)} runs discarded (accuracy <= {ACCURACY})"
     steps = [row["step_sensitivity"]["value"] for row in learned]
+    near = [1.5 < value < 2.5 for value in steps]
     return [
         Finding(
             "A step of a model that learned it is about as sensitive as x_t XOR y_(t-1), s = 2, at any length",
             "A.12, C.5",
-            OUT if not steps else REPRODUCED if all(1.5 < value < 2.5 for value in steps) else NOT,
+            OUT if not near else REPRODUCED if all(near) else PARTLY if 2 * sum(near) >= len(near) else NOT,
             "mean s of the last step: "
             + ", ".join(f"{value:.2f} (n = {row['n']})" for row, value in zip(learned, steps, strict=True)),
         ),
