@@ -279,7 +279,8 @@ class MinusMean(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 1)
+        self.layer = nn.Linear(4, 1, bias=False)
+        self.layer.weight = nn.Parameter(torch.tensor([[1.0, 2.0, 4.0, 8.0]]))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
