@@ -110,7 +110,7 @@ def findings(data: Mapping[str, Any]) -> list[Finding]:
     near = [1.5 < value < 2.5 for value in steps]
     return [
         Finding(
-            "A step of a model that learned it is about as sensitive as x_t XOR y_(t-1), s = 2, at any length",
+            "A step of a model that learned it is about as sensitive as x_t XOR y_(t-1), s = 2 (n >= 8)",
             "A.12, C.5",
             OUT if not near else REPRODUCED if all(near) else PARTLY if 2 * sum(near) >= len(near) else NOT,
             "mean s of the last step: "
