@@ -212,8 +212,9 @@ def _refuse(name: str, value: object, remedy: str) -> Any:
 
 
 def _quoted(text: str) -> str:
-    return (
-        text
-        if text.replace("_", "").replace(":", "").replace(".", "").isalnum()
-        else "'" + text.replace("'", "'\\''") + "'"
-    )
+    return text if text.replace("_", "").replace(":", "").replace(".", "").isalnum() else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """Quote for a shell, always: a claim may hold quotes of its own."""
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -12,6 +12,7 @@ import pytest
 from modelprops.errors import Inconclusive, ModelpropsError
 from modelprops.plugin.collection import CONFIGURATION, SUITE_OF, short_names
 from modelprops.plugin.gates import ATTRIBUTE, KEPT, keeper, keeps
+from modelprops.plugin.options import quoted
 from modelprops.settings import Run, running
 
 RUN = pytest.StashKey[Run]()
@@ -100,14 +101,14 @@ def _reproduce(item: pytest.Item) -> str:
     line = f"{configuration.line} --modelprops-seed={configuration.settings.seed}"
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if path := parameters.get("checkpoint"):
-        line += f" --modelprops-checkpoint={_quoted(path)}"
+        line += f" --modelprops-checkpoint={quoted(path)}"
     suite = item.stash.get(SUITE_OF, None)
     if suite is None:
-        return f"pytest {_quoted(_address(item))} {line}"
+        return f"pytest {quoted(_address(item))} {line}"
     if gate := parameters.get("modelprops_gate"):
-        return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail={_quoted(str(gate.rule))}"
+        return f"pytest {line} --modelprops-compare={gate.baseline} --modelprops-compare-fail={quoted(str(gate.rule))}"
     if text := parameters.get("modelprops_claim"):
-        return f"pytest {line} --modelprops-claim={_quoted(text)}"
+        return f"pytest {line} --modelprops-claim={quoted(text)}"
     return f"pytest {line} --modelprops-suite={suite} -k {getattr(item, 'originalname', item.name)}"
 
 
@@ -115,11 +116,6 @@ def _address(item: pytest.Item) -> str:
     """The node id, seen from where pytest was called."""
     path, *names = item.nodeid.split("::")
     return "::".join([os.path.relpath(item.config.rootpath / path, item.config.invocation_params.dir), *names])
-
-
-def _quoted(text: str) -> str:
-    """Quote for a shell, always: a claim may hold quotes of its own."""
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _progress(config: pytest.Config) -> Any:

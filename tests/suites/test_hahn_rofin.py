@@ -394,6 +394,9 @@ def test_one_experiment_alone_takes_nothing_away(tmp_path: Path, monkeypatch: py
     assert list(data["experiments"]) == ["lengths", "scratchpad"]
     assert "tradeoff" in data["not_run"]
     assert "Not run: " in markdown(data)
+    monkeypatch.setattr(run, "PRESETS", {"tiny": replace(TINY, directions=5)})
+    other = run_all("tiny", out=tmp_path, only=["lengths"])
+    assert list(other["experiments"]) == ["lengths"], "other sizes are not kept"
 
 
 REPORT = Path(__file__).parents[2] / "reports" / "hahn_rofin" / "results.json"

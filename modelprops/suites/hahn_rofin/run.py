@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -27,8 +28,9 @@ def run_all(preset_name: str, *, out: Path, only: Iterable[str] = (), device: st
         "machine": {**machine(), "device": device},
         "started": time.strftime("%Y-%m-%d %H:%M"),
         "checks": [{**asdict(row), "holds": row.holds} for row in checks()],
-        "experiments": _known(out / "results.json", preset_name),
+        "experiments": {},
     }
+    data["experiments"] = _known(out / "results.json", data["preset"])
     for name in tuple(only) or experiments.MODULES:
         begun = time.monotonic()
         found = experiments.run(name, preset, out / "runs")
@@ -41,12 +43,12 @@ def run_all(preset_name: str, *, out: Path, only: Iterable[str] = (), device: st
     return data
 
 
-def _known(path: Path, preset_name: str) -> dict[str, Any]:
-    """The experiments of an earlier call at this preset, so that `only` and an interrupted call take nothing away."""
+def _known(path: Path, preset: Mapping[str, Any]) -> dict[str, Any]:
+    """The experiments of an earlier call with these very sizes: `only` and an interrupted call take nothing away."""
     if not path.exists():
         return {}
     data = read_json(path)
-    return dict(data["experiments"]) if data["preset"]["name"] == preset_name else {}
+    return dict(data["experiments"]) if data["preset"] == json.loads(json.dumps(preset)) else {}
 
 
 def findings(data: Mapping[str, Any]) -> list[Finding]:
